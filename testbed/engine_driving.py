@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.linked_models import link_with_few_codebooks
 from testbed.parity_reference import REFERENCE
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner, StepCost
@@ -19,7 +20,6 @@ from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed
-from voiceagent_tts.voices import VoiceFolder
 
 UNLIMITED = 10**12
 CUSTOM_VOICE = "custom_voice-1b7"

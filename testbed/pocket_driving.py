@@ -8,10 +8,10 @@ import pytest
 
 from testbed.pocket import SMALL_MODEL, PocketHome
 from testbed.segment_driving import Driver
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.plugins.pocket.engine import PocketEngine
 from voiceagent_tts.plugins.pocket.load import load_model
 from voiceagent_tts.plugins.pocket.states import PocketModel, VoiceStates
-from voiceagent_tts.voices import VoiceFolder
 
 _FOLDER = TemporaryDirectory(prefix="pocket-")
 

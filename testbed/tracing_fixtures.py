@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from testbed.otlp_receiver import OtlpReceiver, receiving
-from voiceagent_tts.tracing.spans import Tracer
+from voiceagent_tts.tracing import Tracer
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from testbed.file_faults import full_disk
 from voiceagent_tts.access.key_store import KeyFile
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.access.limiter import Quota
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
@@ -19,7 +20,6 @@ from voiceagent_tts.plugins.request_log.disk_log import DiskLog, LineFile
 from voiceagent_tts.replacing import replacing
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.settings.plugins import ProvenanceSettings
-from voiceagent_tts.voices import VoiceFolder
 
 Write = Callable[[Path, str], None]
 """Writes something new into a folder; the text is a name for it."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.plugins.clones.clone_files import write_file
-from voiceagent_tts.voices import VoiceFolder
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "voiceagent_tts"

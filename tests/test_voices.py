@@ -8,19 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from voiceagent_tts.clones import SeenClones, VoiceFolder, clone_name, own_name, stored_name
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.seam.events import Capabilities, VoiceDetails
-from voiceagent_tts.voices import (
-    ALIASES,
-    SeenClones,
-    Voice,
-    VoiceBook,
-    VoiceFolder,
-    clone_name,
-    own_name,
-    stored_name,
-)
+from voiceagent_tts.voices import ALIASES, Voice, VoiceBook
 
 
 @pytest.fixture
@@ -62,7 +54,7 @@ def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None
 def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
     """A name of four-byte letters may be legal and still too long for a file."""
     write_file(folder.file("anna"), b"prompt")
-    book = VoiceBook({"a": worker(clone_width=8)}, folder)
+    book = VoiceBook({"a": worker(clone_width=8)}, SeenClones(folder))
     with pytest.raises(InvalidRequestError, match="list` show them") as refused:
         book.resolve("\N{MATHEMATICAL BOLD SMALL A}" * 64)
     assert refused.value.code is ErrorCode.INVALID_VOICE
@@ -97,7 +89,7 @@ def test_a_book_knows_whether_it_has_a_name(folder: VoiceFolder) -> None:
     """In any letter case; not that of a clone that the caller may not know of."""
     write_file(folder.file("anna"), b"prompt")
     write_file(folder.file("bert"), b"prompt")
-    book = VoiceBook({"base": worker("Vivian", clone_width=64)}, folder)
+    book = VoiceBook({"base": worker("Vivian", clone_width=64)}, SeenClones(folder))
     assert all(name in book for name in ("anna", "Bert", "vivian"))
     seen = book.seen(SeenClones(folder, "k", lambda stored: stored == "anna"))
     assert "Anna" in seen and "bert" not in seen and "../anna" not in seen
@@ -113,7 +105,9 @@ def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
     """A clone is known as soon as it is stored, and unknown once it is removed."""
-    book = VoiceBook({"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=folder)
+    book = VoiceBook(
+        {"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=SeenClones(folder)
+    )
     assert book.names() == ["Vivian"]
     write_file(folder.file("Anna"), b"prompt")
     assert book.names() == ["Vivian", "anna"]
@@ -126,7 +120,9 @@ def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
 def test_a_clone_comes_before_a_model_s_own_voice(folder: VoiceFolder) -> None:
     """A clone that was stored under a preset's name replaces it until it is removed."""
     write_file(folder.file("vivian"), b"prompt")
-    book = VoiceBook({"base": worker(clone_width=64), "preset": worker("Vivian")}, folder)
+    book = VoiceBook(
+        {"base": worker(clone_width=64), "preset": worker("Vivian")}, SeenClones(folder)
+    )
     assert book.resolve("Vivian") == Voice("vivian", "base")
     assert book.names() == ["Vivian"]
     delete_file(folder.file("vivian"))
@@ -136,7 +132,7 @@ def test_a_clone_comes_before_a_model_s_own_voice(folder: VoiceFolder) -> None:
 def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> None:
     """Voices that no worker can speak are unknown."""
     write_file(folder.file("anna"), b"prompt")
-    book = VoiceBook({"preset": worker("Vivian")}, folder)
+    book = VoiceBook({"preset": worker("Vivian")}, SeenClones(folder))
     assert book.names() == ["Vivian"]
     with pytest.raises(InvalidRequestError, match="known are Vivian"):
         book.resolve("anna")
@@ -144,7 +140,7 @@ def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> Non
 
 def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> None:
     """A server with only clones uses the first as default; without any it says what to do."""
-    book = VoiceBook({"base": worker(clone_width=64)}, folder)
+    book = VoiceBook({"base": worker(clone_width=64)}, SeenClones(folder))
     with pytest.raises(InvalidRequestError, match="voices add"):
         book.resolve(None)
     write_file(folder.file("bert"), b"prompt")
@@ -160,7 +156,7 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
         "large": worker(clone_width=2048),
         "large too": worker(clone_width=2048),
     }
-    book = VoiceBook(workers, folder)
+    book = VoiceBook(workers, SeenClones(folder))
     for name, width in (("anna", 2048), ("bert", 1024), ("carl", 64)):
         write_file(folder.file(name), save({"speaker_embedding": torch.zeros(width)}))
     spoken_by = {name: book.resolve(name).worker for name in folder.names()}
@@ -183,7 +179,9 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
 )  # fmt: skip
 def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: bytes) -> None:
     """A file without a readable width goes to an engine, which reports what is wrong."""
-    book = VoiceBook({"small": worker(clone_width=64), "large": worker(clone_width=128)}, folder)
+    book = VoiceBook(
+        {"small": worker(clone_width=64), "large": worker(clone_width=128)}, SeenClones(folder)
+    )
     write_file(folder.file("anna"), stored)
     assert book.resolve("anna") == Voice("anna", "small")
 
@@ -230,7 +228,7 @@ def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_oth
     """Clients that name no voice, or `nova`, describe none; a clone speaks for them."""
     design = replace(worker("designed"), needs_instruct=True, takes_instruct=True)
     workers = {"design": design, "base": worker(clone_width=64)}
-    book = VoiceBook(workers, folder)
+    book = VoiceBook(workers, SeenClones(folder))
     assert book.names() == ["designed"]
     assert book.resolve("nova") == book.resolve(None) == Voice("designed", "design")
     write_file(folder.file("anna"), b"prompt")
@@ -256,7 +254,7 @@ def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
     """An engine's own `nova`, or a clone of that name, takes precedence over the alias."""
     assert VoiceBook({"a": speakers(), "b": worker("nova")}).resolve("nova") == Voice("nova", "b")
     write_file(folder.file("nova"), b"prompt")
-    book = VoiceBook({"a": speakers(clone_width=64)}, folder)
+    book = VoiceBook({"a": speakers(clone_width=64)}, SeenClones(folder))
     assert book.resolve("nova") == Voice("nova", "a")
     kinds = [each.details.kind for each in book.listed() if each.details.name == "nova"]
     assert kinds == ["clone"]
@@ -360,7 +358,7 @@ def test_a_named_timbre_does_not_hide_an_alias_of_the_default_voice() -> None:
 
 def test_without_voices_there_are_no_aliases(folder: VoiceFolder) -> None:
     """A server without voices refuses every name with an error that says so."""
-    book = VoiceBook({"base": worker(clone_width=64)}, folder)
+    book = VoiceBook({"base": worker(clone_width=64)}, SeenClones(folder))
     assert book.listed() == []
     with pytest.raises(InvalidRequestError, match="voices add"):
         book.resolve("default")
@@ -389,7 +387,7 @@ def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:
     for number, stored in enumerate(("anna", *files.values())):
         assert folder.file(stored).stem == stored_name(stored) == stored
         write_file(folder.file(stored), bytes(number))
-    book = VoiceBook({"base": worker(clone_width=64)}, folder)
+    book = VoiceBook({"base": worker(clone_width=64)}, SeenClones(folder))
     for number, key_id in enumerate(ids, start=1):
         own = {"anna", files[key_id]}
         seen = book.seen(SeenClones(folder, key_id, own.__contains__))
@@ -433,7 +431,7 @@ def test_no_name_of_a_client_has_the_names_of_clones_read(
     write_file(folder.file("anna"), b"prompt")
     monkeypatch.setattr(VoiceFolder, "names", None)
     for own in ((), ("Vivian",)):
-        book = VoiceBook({"base": worker(*own, clone_width=64)}, folder)
+        book = VoiceBook({"base": worker(*own, clone_width=64)}, SeenClones(folder))
         for name in ("ann", "c0ffee00-0000-4000-8000-000000000000"):
             with pytest.raises(InvalidRequestError, match="list` show them") as refused:
                 book.resolve(name)

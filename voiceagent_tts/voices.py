@@ -1,38 +1,25 @@
-"""Map voice names to the workers that speak them, and read cloned voices from a folder.
+"""Map voice names to the workers that speak them.
 
-Knows the voices that running workers offer, and the names of the stored files. Knows nothing of a
-voice file's contents except the embedding width. What cannot be found or named is an
-`InvalidRequestError`.
+A name that no voice has is an `InvalidRequestError`.
 """
 
-import contextlib
-import hashlib
-import os
-import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
 from voiceagent_tts.text.language import nearest_accent
-from voiceagent_tts.voice_file import read_header
 
-CLONE_SUFFIX = ".safetensors"
+if TYPE_CHECKING:
+    from voiceagent_tts.clones import SeenClones, VoiceFolder
+
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
-_NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
-_OWNER = re.compile(r"[0-9a-z-]{1,32}")
-_PLAIN_KEY_ID = re.compile(r"[0-9a-z-]{1,31}")
-_MAX_NAME_BYTES = 200
-"""Only letters of rare scripts reach it; a file's name has at most 255 bytes with its suffix."""
 _NAMES_IN_A_MESSAGE = 10
 _NEAR_NAMES = 5
-_MAX_HEADER_BYTES = 65_536
-_LISTED = "GET /v1/audio/voices and `voiceagent-tts voices list` show them"
 
 
 _NAMES_BY_GENDER: dict[Gender | None, str] = {
@@ -91,216 +78,20 @@ class Voice:
         return f"{self.stored} {self.version}" if self.stored else self.name
 
 
-def clone_name(name: str) -> str:
-    """Normalise the name of a cloned voice: lower case, never a path.
-
-    Raises:
-        InvalidRequestError: with code `invalid_voice`, if the name is not a valid file name.
-    """
-    normal = unicodedata.normalize("NFC", name[:_MAX_NAME_BYTES]).casefold()
-    is_long = len(name) > _MAX_NAME_BYTES
-    if is_long or not _NAME.fullmatch(normal) or len(normal.encode()) > _MAX_NAME_BYTES:
-        raise InvalidRequestError(
-            "expected a voice's name of at most 64 letters, digits, spaces, '.', '-' and '_', "
-            f"with a letter or digit at both ends; got {name[:64]!r}",
-            code=ErrorCode.INVALID_VOICE,
-        )
-    return normal
-
-
-def own_name(name: str, key_id: str) -> str:
-    """Name of the file of a clone that belongs to a key: no other key's clone has it."""
-    return f"{clone_name(name)}{_suffix_of(key_id)}"
-
-
-def _suffix_of(key_id: str) -> str:
-    # The ids that this program makes; others may be longer than a file's name, or differ in case.
-    if _PLAIN_KEY_ID.fullmatch(key_id):
-        return f"@{key_id}"
-    return f"@{hashlib.sha256(key_id.encode()).hexdigest()[:32]}"
-
-
-def may_belong_to(stored: str, key_id: str) -> bool:
-    """Whether the clone in a file is a key's own or may be everyone's, by the name of the file."""
-    return "@" not in stored or stored.endswith(_suffix_of(key_id))
-
-
-def stored_name(name: str) -> str:
-    """Normalise the name of a clone's file: `clone_name`, or `own_name`. Never a path."""
-    base, _, owner = name.casefold().partition("@")
-    return f"{clone_name(base)}@{owner}" if _OWNER.fullmatch(owner) else clone_name(name)
-
-
-def _is_stored_name(name: str) -> bool:
-    try:
-        return stored_name(name) == name
-    except InvalidRequestError:
-        return False
-
-
-class VoiceFolder:
-    """Reads cloned voices, one file each, shared by all processes that can read the folder.
-
-    A voice has the name of its file here, which `stored_name` normalises: keys may use one name
-    for voices of their own (`SeenClones`).
-
-    Other files about the voices may be stored beside them. Writers replace a file atomically:
-    readers get the old one or the new one.
-
-    Args:
-        path: folder, created with the first voice.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._known: tuple[int, list[str]] = 0, []
-
-    def known_names(self) -> list[str]:
-        """As `names`; reads the folder only where it has changed since the last time."""
-        with contextlib.suppress(OSError):
-            changed_ns = self.path.stat().st_mtime_ns
-            if self._known[0] != changed_ns:
-                self._known = changed_ns, self.names()
-            return self._known[1]
-        return []
-
-    def names(self) -> list[str]:
-        """Return the names of the stored voices, sorted."""
-        stems = (file.stem for file in self.path.glob(f"*{CLONE_SUFFIX}"))
-        return sorted(stem for stem in stems if _is_stored_name(stem))
-
-    def __contains__(self, name: str) -> bool:
-        try:
-            return _is_stored_name(name.casefold()) and self.file(name).is_file()
-        except OSError:  # the name is too long, or the folder is not readable
-            return False
-
-    def version(self, name: str, expected: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return a value that changes whenever the voice is replaced.
-
-        Args:
-            name: the voice.
-            expected: an earlier value, if the voice must be the same as then.
-
-        Raises:
-            InvalidRequestError: there is no such voice, or it is another one than expected. Any
-                client may get the message, so it names no other voice.
-        """
-        try:
-            status = self.file(name).stat()
-        except OSError as error:
-            raise unknown_clone(name, _LISTED) from error
-        return _checked_version(name, status, expected)
-
-    def read(self, name: str, expected: tuple[int, ...] = ()) -> bytes:
-        """Read the file of a voice; arguments and errors as for `version`."""
-        try:
-            with self.file(name).open("rb") as file:
-                _checked_version(name, os.fstat(file.fileno()), expected)
-                return file.read()
-        except OSError as error:
-            raise unknown_clone(name, _LISTED) from error
-
-    def embedding_width(self, name: str) -> int | None:
-        """Return the size of the voice's speaker embedding; None if the file does not state it."""
-        try:
-            with self.file(name).open("rb") as file:
-                header, _ = read_header(file.read(8 + _MAX_HEADER_BYTES))
-            (width,) = header["speaker_embedding"]["shape"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return width if isinstance(width, int) else None
-
-    def file(self, name: str) -> Path:
-        """Path of the file of a voice, which may not exist."""
-        return self.path / f"{stored_name(name)}{CLONE_SUFFIX}"
-
-
-class SeenClones:
-    """The clones of a folder that one caller may know of, under the names that it uses.
-
-    Each key has names of its own: what it calls `anna` is its own clone, else that of everyone.
-
-    Args:
-        folder: all clones.
-        key_id: the caller's key; None on a server without keys.
-        is_seen: whether the caller may know of a clone, by the name of its file.
-        of_id: finds the name of a clone's file by another id than its name.
-    """
-
-    def __init__(
-        self,
-        folder: VoiceFolder,
-        key_id: str | None = None,
-        is_seen: Callable[[str], bool] = lambda stored: True,
-        of_id: Callable[[str], str | None] = lambda id_: None,
-    ) -> None:
-        self.folder = folder
-        self._suffix = "" if key_id is None else _suffix_of(key_id)
-        self._is_seen = is_seen
-        self._of_id = of_id
-
-    def names(self) -> list[str]:
-        """The caller's names of the clones, sorted."""
-        return sorted({self.shown(each) for each in self.folder.names() if self._is_seen(each)})
-
-    def known_names(self) -> Iterator[str]:
-        """As `names`, of those that `VoiceFolder.known_names` has."""
-        for each in sorted(self.folder.known_names(), key=self.shown):
-            if self._is_seen(each):
-                yield self.shown(each)
-
-    def shown(self, stored: str) -> str:
-        """The caller's name of the clone in a file."""
-        return stored.removesuffix(self._suffix)
-
-    def find(self, name: str) -> str | None:
-        """The name of the file of a clone; None if the caller knows of none."""
-        for each in (name + self._suffix, name) if self._suffix else (name,):
-            if each in self.folder and self._is_seen(stored := stored_name(each)):
-                return stored
-        stored = self._of_id(name)
-        return stored if stored is not None and self._is_seen(stored) else None
-
-    def __contains__(self, name: str) -> bool:
-        return self.find(name) is not None
-
-
-def file_version(status: os.stat_result) -> tuple[int, ...]:
-    """A value that changes whenever a file is replaced or written."""
-    return status.st_mtime_ns, status.st_ino, status.st_size
-
-
-def _checked_version(
-    name: str, status: os.stat_result, expected: tuple[int, ...]
-) -> tuple[int, ...]:
-    version = file_version(status)
-    if expected not in ((), version):
-        raise InvalidRequestError(
-            f"expected the voice {name.partition('@')[0]!r} that the context was opened with, got "
-            "another one that has replaced it since; open a new context",
-            code=ErrorCode.INVALID_VOICE,
-        )
-    return version
-
-
-def unknown_clone(name: str, hint: str) -> InvalidRequestError:
-    """Return the error for a name that no clone has."""
-    return InvalidRequestError(
-        f"expected the name of a cloned voice, got {name[:64]!r}; {hint}",
-        code=ErrorCode.INVALID_VOICE,
-    )
-
-
 class VoiceBook:
     """Finds the worker for a voice name. If two workers offer a name, the first one gets it.
 
     Args:
-        clones: cloned voices, for workers with a `clone_width`; the folder may change at any time.
+        clones: cloned voices, for workers with a `clone_width`; their folder may change at any
+            time.
+
+    Attributes:
+        clones_alone: the folder of the clones if there are no other voices: the first of them is
+            the default.
     """
 
     def __init__(
-        self, workers: Mapping[str, Capabilities], clones: VoiceFolder | None = None
+        self, workers: Mapping[str, Capabilities], clones: "SeenClones | None" = None
     ) -> None:
         self._voices: dict[str, Voice] = {}
         self._monolingual = {n for n, each in workers.items() if each.has_monolingual_voices}
@@ -314,15 +105,18 @@ class VoiceBook:
             if capabilities.clone_width is not None:
                 self._clone_workers.setdefault(capabilities.clone_width, worker)
             self._details |= {each.name: each for each in capabilities.voice_details}
-        self._clones = SeenClones(clones) if clones and self._clone_workers else None
-        self.clones_alone = clones if self._clones and not any(self._ready_names()) else None
-        """The folder of the clones if there are no other voices: the first of them is the default.
-        """
+        self._clones = clones if self._clone_workers else None
+        self.clones_alone: VoiceFolder | None = None
+        if self._clones is not None and not any(self._ready_names()):
+            self.clones_alone = self._clones.folder
 
-    def seen(self, clones: SeenClones) -> "VoiceBook":
+    @property
+    def has_clones(self) -> bool:
+        """Whether a worker speaks clones."""
+        return self._clones is not None
+
+    def seen(self, clones: "SeenClones") -> "VoiceBook":
         """The book of a caller who may know of some clones."""
-        if self._clones is None:
-            return self
         book = copy(self)
         book._clones = clones
         return book
@@ -485,11 +279,11 @@ class VoiceBook:
     def _hint(self, name: str) -> str:
         """As `name_hint`; no mistake of a client has the names of all clones read."""
         if self._clones is not None and not self._voices:
-            return _LISTED
+            return self._clones.hint
         hint = name_hint(name, [voice.name for voice in self._voices.values()])
-        return hint if self._clones is None else f"{hint}; {_LISTED}"
+        return hint if self._clones is None else f"{hint}; {self._clones.hint}"
 
-    def _clone(self, clones: SeenClones, stored: str) -> Voice:
+    def _clone(self, clones: "SeenClones", stored: str) -> Voice:
         """Select the worker whose model size matches the clone; else the first."""
         version = clones.folder.version(stored)
         first, *others = self._clone_workers.values()

@@ -14,15 +14,16 @@ from structlog.testing import capture_logs
 from testbed.proxy import Router, routing
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.access.access import Access
+from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.access.key_store import RedisKeys
-from voiceagent_tts.access.keys import Caller, Scope, key_of_settings, make_key
+from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
 from voiceagent_tts.access.limit_store import LEASE_S, RedisLimits
 from voiceagent_tts.access.limiter import Limiter
 from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.usage.book import UsageBook, Used, today
+from voiceagent_tts.server.access import Access
 from voiceagent_tts.settings.access import Quota, hash_key
 
 pytestmark = pytest.mark.services

@@ -11,7 +11,7 @@ from testbed.pocket import SMALL_MODEL, PocketHome
 from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.config import Settings
 from voiceagent_tts.kokoro.published import PUBLISHED
-from voiceagent_tts.server.workers import worker_specs
+from voiceagent_tts.server.state import worker_specs
 
 QWEN3 = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
 OTHER_QWEN3 = "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign"

@@ -18,6 +18,7 @@ from testbed.parity_reference import REFERENCE
 from testbed.random_weights import PUBLISHED
 from testbed.runner_driving import state_after
 from testbed.triton_here import Run, separate_process, variants
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.engine.cuda_graph import plainly
 from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.engine.passes import Passes, empty_rows
@@ -34,7 +35,6 @@ from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.seam.commands import Prepare
 from voiceagent_tts.seam.events import Failed
-from voiceagent_tts.voices import VoiceFolder
 
 CPU = torch.device("cpu")
 ROWS, CAPACITY = 64, 1024

@@ -10,6 +10,7 @@ import torch
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from testbed.parity_reference import REFERENCE
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
@@ -21,7 +22,6 @@ from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare
 from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
-from voiceagent_tts.voices import VoiceFolder
 
 BASE = "base-0b6"
 TEXT = "Hello there, somebody."

@@ -22,7 +22,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
 from voiceagent_tts.plugins.jobs.routes import FILES_PATH
 from voiceagent_tts.plugins.page.server import OPEN_PATHS
-from voiceagent_tts.server import auth
+from voiceagent_tts.server.access import scope_of
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
 
@@ -115,7 +115,7 @@ async def test_every_route_has_a_scope_in_the_documents(scoped: RunningServer) -
     }
     served: dict[str, str] = {}
     for route in scoped_routes(scoped):
-        served[route] = str(auth.scope_of(*route.split(" ")) or "any")
+        served[route] = str(scope_of(*route.split(" ")) or "any")
     assert documented == served
 
 
@@ -182,7 +182,7 @@ async def test_keys_change_while_the_server_runs(start_server_in_module, tmp_pat
             assert (await wire.say("Hello.")).done.reason == "complete"
         no_voice = narrowed.key.model_copy(update={"scopes": frozenset({Scope.ADMIN})})
         write(path, kept, NewKey(no_voice, narrowed.secret), added)
-        await state.keys.reload()
+        await state.access.keys.reload()
         for wire in wires[1:]:
             with pytest.raises(ConnectionClosed) as closed:
                 await wire.websocket.recv()
@@ -214,7 +214,7 @@ async def test_a_request_ends_with_its_key(start_server_in_module, tmp_path: Pat
         for each in audio:
             await anext(each)
         write(path, kept)
-        await server.state.keys.reload()
+        await server.state.access.keys.reload()
         with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
             async for _ in audio[1]:
                 pass
@@ -237,7 +237,7 @@ async def test_what_is_spoken_ends_with_the_error_of_a_new_request(
         speaking = asyncio.create_task(batch)
         await until(lambda: server.state.synthesizer.contexts_active == 3, "the texts are spoken")
         path.write_text(KeyDocument(keys=(other.key, *changed)).dump())
-        await server.state.keys.reload()
+        await server.state.access.keys.reload()
         results = (await speaking).json()["results"]
     assert [each["error"]["code"] for each in results] == [code] * 3
 

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server.workers import aligners_of, worker_specs
+from voiceagent_tts.server.state import worker_specs
+from voiceagent_tts.word_times.processes import aligners_of
 
 
 def test_every_model_has_workers_on_every_gpu() -> None:
@@ -73,5 +74,5 @@ def test_a_large_machine_has_several_online_aligners(
 ) -> None:
     """One process follows about a hundred contexts; a number that is set is obeyed."""
     monkeypatch.setattr("os.cpu_count", lambda: processors)
-    aligners = aligners_of(Settings(aligner="online", aligners=set_to))()
+    aligners = aligners_of(Settings(aligner="online", aligners=set_to))
     assert len(aligners.supervisors) == processes

@@ -14,11 +14,11 @@ from testbed.otlp_receiver import OtlpReceiver, ReceivedSpan
 from testbed.server_process import serving
 from testbed.servers import StartServer
 from testbed.waiting import until
+from voiceagent_tts import tracing as spans
 from voiceagent_tts.client import DoneMessage, TTSClient
 from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.tracing import spans
-from voiceagent_tts.tracing.spans import Span, Tracer
+from voiceagent_tts.tracing import Span, Tracer
 
 SECRET = "Xylophone"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -55,8 +55,6 @@ class KeyRing:
     def __init__(
         self, settings: AccessSettings, on_change: Callable[[KeyChange], None] = lambda change: None
     ) -> None:
-        self.needs_key = settings.needs_key
-        """Whether a request needs a key."""
         self.problem: str | None = None
         """Why the store could not be read last time; None if it could."""
         self._own = {key.id: key for key in map(key_of_settings, settings.api_keys)}

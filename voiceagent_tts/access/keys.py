@@ -1,4 +1,4 @@
-"""Callers and their API keys: scopes, limits, and the document in which a file or Redis keeps them.
+"""API keys: scopes, limits, and the document in which a file or Redis keeps them.
 
 A key is shown once, when it is made; the document has its hash. This module reads and writes no
 file.
@@ -8,7 +8,6 @@ import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -16,43 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
 from voiceagent_tts.settings.access import Quota, hash_key
 
-ANONYMOUS = "anonymous"
-"""Id in logs and usage of requests to a server without keys."""
-
 _ID_BYTES = 4
 _SECRET_BYTES = 32
 _PREFIX = "vatts"
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who sends a request.
-
-    Args:
-        ip: address of the client.
-        key_id: id of its key; None on a server without keys.
-    """
-
-    ip: str
-    key_id: str | None = None
-
-    @property
-    def owner(self) -> str:
-        """Whose the request is: the key's, or without one the address's."""
-        return self.key_id or network_of(self.ip)
-
-
-def network_of(ip: str) -> str:
-    """The part of an address that one client has: an IPv4 address, or the /64 of IPv6."""
-    try:
-        address = ip_address(ip)
-    except ValueError:
-        return ip[:64]  # a Unix socket has none
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ip_network((address.packed[:8] + bytes(8), 64)))
-    return str(address)
 
 
 class Scope(StrEnum):
@@ -92,6 +57,11 @@ class Key(BaseModel):
     scopes: frozenset[Scope] = Field(min_length=1)
     limits: Quota = Quota()
     created_at: datetime
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may see and do everything."""
+        return Scope.ADMIN in self.scopes
 
     @property
     def listed_scopes(self) -> list[str]:

@@ -22,8 +22,8 @@ from limits import (
     RateLimitItemPerSecond,
 )
 
+from voiceagent_tts.access.callers import Caller, network_of
 from voiceagent_tts.access.key_ring import KeyRing
-from voiceagent_tts.access.keys import Caller, network_of
 from voiceagent_tts.access.limit_store import LEASE_S, Lease, LimitStore, MemoryLimits, RedisLimits
 from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.errors import (

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from voiceagent_tts.audio.pcm import encode
-from voiceagent_tts.core import BYTES_PER_SAMPLE, MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
 
 if TYPE_CHECKING:
     from voiceagent_tts.audio.resample import Resampler
@@ -73,17 +72,12 @@ class DeliveredAudio:
         return None if self._audio_filter is None else self._audio_filter.key_id
 
 
-_SILENT_REPLY_S = 0.1
-"""Less than 60 ms of AAC or FLAC yields no sample: decoders drop the first frame."""
+def _encode(pcm: bytes, encoding: Encoding) -> bytes:
+    if encoding == "pcm_s16le":
+        return pcm
+    from voiceagent_tts.audio.pcm import encode  # here: most clients take PCM16
 
-
-def silent_reply(encoding: Encoding = "pcm_s16le", sample_rate_hz: int = SAMPLE_RATE_HZ) -> bytes:
-    """A moment of silence, the answer to a text without speech.
-
-    Clients and agent frameworks treat an answer without audio as a failure.
-    """
-    samples = round(_SILENT_REPLY_S * sample_rate_hz)
-    return encode(bytes(samples * BYTES_PER_SAMPLE), encoding)
+    return encode(pcm, encoding)
 
 
 def _resampler_to(sample_rate_hz: int) -> "Resampler | None":
@@ -114,7 +108,7 @@ class OutputStream:
         """Append whole samples; return the output so far. 24 kHz PCM16 is not copied."""
         if self._resampler is not None:
             pcm = self._resampler.push(np.frombuffer(pcm, "<i2")).astype("<i2").tobytes()
-        return pcm if self.encoding == "pcm_s16le" else encode(pcm, self.encoding)
+        return _encode(pcm, self.encoding)
 
     def finish(self) -> bytes:
         """Return the rest; call once, after the last chunk.
@@ -123,7 +117,7 @@ class OutputStream:
         """
         if self._resampler is None:
             return b""
-        return encode(self._resampler.finish().astype("<i2").tobytes(), self.encoding)
+        return _encode(self._resampler.finish().astype("<i2").tobytes(), self.encoding)
 
 
 class MessageQueue:

@@ -8,7 +8,7 @@ from voiceagent_tts.core import TRACEPARENT
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import CancelledMessage, DoneMessage, ErrorMessage
-from voiceagent_tts.tracing.spans import Span, host_tracer
+from voiceagent_tts.tracing import Span, host_tracer
 
 
 class ClientSpans:

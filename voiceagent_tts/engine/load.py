@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.engine.device_choice import (
     accept_fault,
     check_bits,
@@ -33,7 +34,6 @@ from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.voices import VoiceFolder
 
 _MAX_LOAD = 0.9
 """Of a GPU; the speed of a CPU depends on other processes."""

@@ -6,13 +6,14 @@ loaded again when its file changes.
 
 from dataclasses import dataclass
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Voice
 from voiceagent_tts.seam.events import Gender, VoiceDetails
-from voiceagent_tts.voices import DESIGNED_VOICE, VoiceFolder
+from voiceagent_tts.voices import DESIGNED_VOICE
 
 MAX_CLONES = 64
 """With the published codec each clone takes about 5 MB of device memory, most of it codec state."""

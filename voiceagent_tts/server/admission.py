@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import structlog
 
-from voiceagent_tts.access.keys import Caller
+from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.core import samples_to_ms
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.messages import SpeechFields

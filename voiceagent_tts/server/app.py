@@ -24,13 +24,12 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
-from voiceagent_tts.server import auth, operations, voices
+from voiceagent_tts.server import auth, routes
 from voiceagent_tts.server.error_answers import EndOfDrain, answer_errors, error_response
 from voiceagent_tts.server.held import HOLD, Hold
-from voiceagent_tts.server.hooks import ServerHooks, is_below
 from voiceagent_tts.server.request_log import RequestLog, note_error
-from voiceagent_tts.server.sockets import add_socket, refuse_other_sockets, serve_socket
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerHooks, ServerState
+from voiceagent_tts.server.websocket import add_socket, refuse_other_sockets, serve_socket
 
 MAX_BODY_BYTES = 1 << 20
 _FIELDS = 10_000
@@ -47,7 +46,6 @@ BODY_S = 10.0
 _SLOWEST_BYTES_PER_S = 4096
 """Slower bodies are refused: a client that sends part of a body and then waits would keep a
 connection open indefinitely."""
-_ROUTES = (voices, operations)
 
 
 def create_app(state: ServerState) -> FastAPI:
@@ -63,14 +61,12 @@ def create_app(state: ServerState) -> FastAPI:
         openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
-    app.state.voice_lists = voices.VoiceLists(state)
-    app.state.error_forms = []
-    hooks = ServerHooks(app, state, ["/health"], {}, app.state.error_forms)
+    app.state.voice_lists = routes.VoiceLists(state)
+    app.state.hooks = hooks = ServerHooks(app, state, ["/health"], {}, [])
     _add_middleware(app, hooks)
     answer_errors(app, state)
     app.add_route("/openapi.json", _document_route(app, hooks), include_in_schema=False)
-    for routes in _ROUTES:
-        app.include_router(routes.router)
+    app.include_router(routes.router)
 
     async def serve(websocket: WebSocket) -> None:
         await serve_socket(state, websocket, lambda _: TtsV1())
@@ -112,7 +108,7 @@ def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
     """Add the middleware, innermost first."""
     state = hooks.state
     app.add_middleware(_BodyGuard, state=state, upload_bytes=hooks.upload_bytes)
-    app.add_middleware(_KeyGuard, state=state, open_paths=hooks.open_paths)
+    app.add_middleware(_KeyGuard, hooks=hooks)
     # Outside of the checks: a browser asks without a key whether it may send one.
     app.add_middleware(
         CORSMiddleware,
@@ -128,15 +124,14 @@ def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
 class _KeyGuard:
     """Checks keys, scopes and origins of HTTP requests before their bodies are read."""
 
-    def __init__(self, app: ASGIApp, state: ServerState, open_paths: list[str]) -> None:
+    def __init__(self, app: ASGIApp, hooks: ServerHooks) -> None:
         self._app = app
-        self._state = state
-        self._open_paths = open_paths
+        self._hooks = hooks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not is_below(scope["path"], self._open_paths):
+        if scope["type"] == "http" and not self._hooks.is_open(scope["path"]):
             try:
-                auth.check(self._state.settings, self._state.keys, scope)
+                auth.check(self._hooks.state, scope)
             except UnauthorizedError as error:
                 note_error(scope, error)
                 await error_response(scope, error)(scope, receive, send)

@@ -12,9 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
-from voiceagent_tts.server.hooks import form_of
 from voiceagent_tts.server.request_log import note_error
-from voiceagent_tts.server.state import ServerState, draining_error
+from voiceagent_tts.server.state import ServerHooks, ServerState, draining_error
 
 _log = structlog.get_logger(__name__)
 
@@ -125,7 +124,8 @@ def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
         headers["Upgrade"] = "websocket"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    form = form_of(scope["path"], scope["app"].state.error_forms)
+    hooks: ServerHooks = scope["app"].state.hooks
+    form = hooks.form_of(scope["path"])
     shown = {"error": body} if form is None else form.body(error)
     return JSONResponse(shown, error.status, headers)
 

@@ -5,9 +5,10 @@ Those of workers are what their heartbeats report, as `tts_worker_<name>{worker=
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,13 +21,15 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.engine_kind import engine_kinds
 from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.access import Access
 
 _WORKER_METRICS = {
     "busy_seconds_total": "Time spent in steps.",
@@ -141,6 +144,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self._counter = partial(Counter, registry=self.registry)
+        self._gauge = partial(Gauge, registry=self.registry)
+        self._histogram = partial(Histogram, registry=self.registry)
         self._add_contexts()
         self._add_listening()
         self._add_connections()
@@ -154,26 +160,14 @@ class Metrics:
             if code.status >= 500:
                 self.refused.labels(code)
 
-    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(name, help_text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, help_text: str) -> Gauge:
-        return Gauge(name, help_text, registry=self.registry)
-
-    def _histogram(
-        self, name: str, help_text: str, buckets: Sequence[float], *labels: str
-    ) -> Histogram:
-        return Histogram(name, help_text, labels, registry=self.registry, buckets=buckets)
-
     def _add_contexts(self) -> None:
         """Add the counts of contexts, and of what they asked for and got."""
-        self._contexts = self._counter("tts_contexts", "Contexts that have ended.", "reason")
-        self.refused = self._counter(
-            "tts_contexts_refused", "Contexts that were not opened.", "code"
-        )
-        self._chars = self._counter("tts_chars", "Characters received.")
-        self._audio = self._counter("tts_audio_seconds", "Audio of contexts, also from the cache.")
-        self._discarded = self._counter(
+        counter = self._counter
+        self._contexts = counter("tts_contexts", "Contexts that have ended.", ["reason"])
+        self.refused = counter("tts_contexts_refused", "Contexts that were not opened.", ["code"])
+        self._chars = counter("tts_chars", "Characters received.")
+        self._audio = counter("tts_audio_seconds", "Audio of contexts, also from the cache.")
+        self._discarded = counter(
             "tts_audio_discarded_seconds",
             "Audio generated but not played, because of a cancel.",
         )
@@ -183,69 +177,64 @@ class Metrics:
         self._ttfa = self._histogram(
             "tts_time_to_first_audio_seconds",
             "Time from the first text received to the first audio sent.",
-            _TTFA_BUCKETS_S,
+            buckets=_TTFA_BUCKETS_S,
         )
         self._stages = self._histogram(
             "tts_stage_seconds",
             "Length of the stages from the first text received to the first audio sent.",
-            _TTFA_BUCKETS_S,
-            "stage",
+            ["stage"],
+            buckets=_TTFA_BUCKETS_S,
         )
         self._underrun = self._histogram(
             "tts_audio_underrun_seconds",
             "Silence within one context because audio arrived late at the listener.",
-            _UNDERRUN_BUCKETS_S,
+            buckets=_UNDERRUN_BUCKETS_S,
         )
         self.frame_gap = self._histogram(
             "tts_inter_frame_gap_seconds",
             "Time between two consecutive audio messages of a context on a WebSocket.",
-            _REACTION_BUCKETS_S,
+            buckets=_REACTION_BUCKETS_S,
         )
 
     def _add_connections(self) -> None:
         """Add the metrics of sockets, requests and errors."""
-        self.errors = self._counter("tts_errors", "Errors sent to clients.", "code")
-        self.sockets = self._counter("tts_ws_accepted", "WebSockets accepted since the start.")
-        self.sockets_open = self._gauge("tts_ws_connections", "Open WebSockets.")
-        self.send_queue = self._gauge(
+        counter, gauge = self._counter, self._gauge
+        self.errors = counter("tts_errors", "Errors sent to clients.", ["code"])
+        self.sockets = counter("tts_ws_accepted", "WebSockets accepted since the start.")
+        self.sockets_open = gauge("tts_ws_connections", "Open WebSockets.")
+        self.send_queue = gauge(
             "tts_ws_send_queue_bytes", "Bytes that wait in this process for clients to read them."
         )
-        self.is_ready = self._gauge("tts_ready", "1 while new contexts can be opened.")
-        self.slow_consumers = self._counter(
+        self.is_ready = gauge("tts_ready", "1 while new contexts can be opened.")
+        self.slow_consumers = counter(
             "tts_slow_consumer_closes", "Sockets closed because the client did not read."
         )
-        self._requests = self._counter(
+        self._requests = counter(
             "tts_http_requests",
             "HTTP requests answered, and WebSocket handshakes refused.",
-            "route",
-            "status",
+            ["route", "status"],
         )
-        self.jobs = self._counter("tts_jobs", "Jobs that have ended here.", "status")
+        self.jobs = counter("tts_jobs", "Jobs that have ended here.", ["status"])
 
     def _add_reactions(self) -> None:
         """Add the metrics of how fast the server reacts."""
-        self.admission_wait = self._histogram(
+        reactions = partial(self._histogram, buckets=_REACTION_BUCKETS_S)
+        self.admission_wait = reactions(
             "tts_admission_wait_seconds",
             "Time from the request for a context to its row, or to its refusal.",
-            _REACTION_BUCKETS_S,
         )
         self.contexts_waiting = self._gauge(
             "tts_contexts_waiting", "Contexts that wait for admission."
         )
-        self.cancel_latency = self._histogram(
-            "tts_cancel_latency_seconds",
-            "Time from a cancel received to its answer sent.",
-            _REACTION_BUCKETS_S,
+        self.cancel_latency = reactions(
+            "tts_cancel_latency_seconds", "Time from a cancel received to its answer sent."
         )
-        self.engine_abort = self._histogram(
-            "tts_engine_abort_seconds",
-            "Time from a cancel to the free row of the engine.",
-            _REACTION_BUCKETS_S,
+        self.engine_abort = reactions(
+            "tts_engine_abort_seconds", "Time from a cancel to the free row of the engine."
         )
-        lag = self._histogram(
+        lag = reactions(
             "tts_event_loop_lag_seconds",
             "Longest stall of the event loop in each tenth of a second.",
-            _REACTION_BUCKETS_S,
         )
         self.loop_lag = loop_lag = LoopLag(lag.observe)
         self._gauge(
@@ -255,42 +244,39 @@ class Metrics:
 
     def _add_words(self) -> None:
         """Add the metrics of word times."""
-        self._words = self._counter(
-            "tts_words", "Words sent, by the source of their times.", "source"
-        )
-        self._late_words = self._counter(
+        counter = self._counter
+        self._words = counter("tts_words", "Words sent, by the source of their times.", ["source"])
+        self._late_words = counter(
             "tts_words_late", "Words sent after playback could have reached them."
         )
-        self._doubtful_words = self._counter(
+        self._doubtful_words = counter(
             "tts_words_doubtful", "Words whose times two aligners disagreed about."
         )
         self._word_lag = self._histogram(
             "tts_word_lag_seconds",
             "Longest time, per context, that a word's time was sent after the word was heard.",
-            _UNDERRUN_BUCKETS_S,
+            buckets=_UNDERRUN_BUCKETS_S,
         )
         self._aligner_lag = self._histogram(
             "tts_aligner_lag_seconds",
             "Longest time from audio to the answer of an aligner, per context.",
-            _LAG_BUCKETS_S,
-            "aligner",
+            ["aligner"],
+            buckets=_LAG_BUCKETS_S,
         )
 
     def count_request(self, route: str, status: int) -> None:
         """Count an HTTP request that was answered, or a WebSocket handshake that was refused."""
         self._requests.labels(route, str(status)).inc()
 
-    def watch_access(self, access: Access) -> None:
+    def watch_access(self, access: "Access | None") -> None:
         """Register the gauges of keys and limits, which are read when metrics are rendered."""
-        self._gauge("tts_keys", "API keys that are accepted.").set_function(
-            lambda: len(access.keys)
-        )
-        self._gauge("tts_keys_stale", "1 while the keys cannot be read again.").set_function(
-            lambda: access.keys.problem is not None
-        )
-        self._gauge("tts_limits_shared", "1 while limits are counted in Redis.").set_function(
-            lambda: access.limiter is not None and access.limiter.is_shared
-        )
+        keys = self._gauge("tts_keys", "API keys that are accepted.")
+        stale = self._gauge("tts_keys_stale", "1 while the keys cannot be read again.")
+        shared = self._gauge("tts_limits_shared", "1 while limits are counted in Redis.")
+        if access is not None:
+            keys.set_function(lambda: len(access.keys))
+            stale.set_function(lambda: access.keys.problem is not None)
+            shared.set_function(lambda: access.limiter is not None and access.limiter.is_shared)
 
     def observe(self, report: ContextReport) -> None:
         """Count a context that has ended."""
@@ -317,21 +303,21 @@ class Metrics:
 
     def watch(self, synthesizer: Synthesizer) -> None:
         """Register the gauges of `synthesizer`, which are read when metrics are rendered."""
-        self._gauge("tts_contexts_active", "Open contexts.").set_function(
+        gauge, workers, aligners = self._gauge, synthesizer.supervisors, synthesizer.aligners
+        gauge("tts_contexts_active", "Open contexts.").set_function(
             lambda: synthesizer.contexts_active
         )
-        self._gauge("tts_slots_used", "Rows of the engines in use.").set_function(
+        gauge("tts_slots_used", "Rows of the engines in use.").set_function(
             lambda: synthesizer.rows_used
         )
-        self._gauge("tts_slots", "Rows of the engines.").set_function(lambda: synthesizer.rows)
-        self._gauge("tts_worker_restarts", "Workers that ended and were replaced.").set_function(
-            lambda: sum(s.restarts for s in synthesizer.supervisors.values())
+        gauge("tts_slots", "Rows of the engines.").set_function(lambda: synthesizer.rows)
+        gauge("tts_worker_restarts", "Workers that ended and were replaced.").set_function(
+            lambda: sum(each.restarts for each in workers.values())
         )
-        self._gauge("tts_aligner_restarts", "Aligners that ended and were replaced.").set_function(
-            lambda: sum(s.restarts for s in synthesizer.aligners.values())
+        gauge("tts_aligner_restarts", "Aligners that ended and were replaced.").set_function(
+            lambda: sum(each.restarts for each in aligners.values())
         )
-        workers_by_name = {**synthesizer.workers, **synthesizer.aligners}
-        self.registry.register(WorkerMetrics(workers_by_name))
+        self.registry.register(WorkerMetrics({**synthesizer.workers, **aligners}))
 
     def render(self) -> bytes:
         """The metrics in the Prometheus text format."""

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.server.hooks import ServerHooks, form_of, is_below
+from voiceagent_tts.server.state import ServerHooks
 
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -43,7 +43,7 @@ def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             operation["responses"].pop("422", None)
-            if is_below(path, hooks.open_paths):
+            if hooks.is_open(path):
                 operation["security"] = []
             else:
                 content = {"application/json": _content(path, hooks)}
@@ -59,7 +59,7 @@ def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
 
 def _content(path: str, hooks: ServerHooks) -> dict[str, Any]:
     """Schema of an error on a route."""
-    form = form_of(path, hooks.error_forms)
+    form = hooks.form_of(path)
     if form is None:
         return {"schema": {"$ref": "#/components/schemas/Error"}}
     return {"schema": {"type": "object"}, "example": form.body(VoiceAgentError("what was wrong"))}

@@ -1,38 +1,48 @@
 """State that all routes share: settings, metrics, the synthesizer and the open sockets."""
 
 import asyncio
+import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
+from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import Scope as AsgiScope
 
-from voiceagent_tts.access.access import Access
-from voiceagent_tts.access.key_ring import KeyChange
-from voiceagent_tts.access.keys import Caller, Scope
+from voiceagent_tts import __version__
+from voiceagent_tts.access.callers import Caller, audit
 from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
 from voiceagent_tts.protocol.messages import ProvenanceFields
+from voiceagent_tts.seam.engine_kind import WorkerSpec, kind_of
 from voiceagent_tts.server.admission import ContextOpener
-from voiceagent_tts.server.auth import has_scope, scope_error
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
-from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.settings.group import check_rights, refused
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 if TYPE_CHECKING:
+    from voiceagent_tts.access.keys import Key
+    from voiceagent_tts.clones import SeenClones, VoiceFolder
     from voiceagent_tts.lexicon import Entries
+    from voiceagent_tts.server.access import Access
+    from voiceagent_tts.server.voice_records import VoiceRecords
+    from voiceagent_tts.word_times.processes import Aligners
 
 SLOW_CONSUMER_S = 15.0
 """Time after which a WebSocket that does not read is closed (4008)."""
@@ -44,14 +54,6 @@ _DRAIN_INTERVAL_S = 0.02
 AudioFile = bytes | bytearray
 FileFilter = Callable[[AudioFile, str, ProvenanceFields], Awaitable[AudioFile]]
 """Changes a complete audio file, given its format (such as `wav`) and its provenance."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewVoices:
-    """Which voices a server makes: from recordings, and from descriptions."""
-
-    can_clone: bool = False
-    can_design: bool = False
 
 
 class _OpenSocket(Protocol):
@@ -104,12 +106,11 @@ class ServerState:
         _check_folders(settings)
         self.settings = settings
         self.metrics = Metrics()
-        self.access = Access(settings, self._on_key_change)
-        self.keys = self.access.keys
-        self.clones = VoiceFolder(settings.clones_folder)
-        self.voice_records = VoiceRecords(self.clones)
+        self.access = self._make_access()
+        """Keys and limits; None on a server without any."""
         self.synthesizer = self._make_synthesizer()
-        self.opener = ContextOpener(self.synthesizer, self.access.limiter, self.metrics)
+        limiter = None if self.access is None else self.access.limiter
+        self.opener = ContextOpener(self.synthesizer, limiter, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
@@ -121,8 +122,8 @@ class ServerState:
         """Changes all audio before clients receive it."""
         self.file_filter: FileFilter | None = None
         """Changes whole files before clients receive them."""
-        self.new_voices: Callable[[], NewVoices] = NewVoices
-        """Says which voices can be made now."""
+        self.new_voices: Callable[[], dict[str, bool]] = _no_new_voices
+        """Says which voices can be made now: `can_clone`, `can_design`."""
         self.on_start: list[Callable[[], Awaitable[None]]] = []
         """Called once the engine works."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
@@ -133,9 +134,21 @@ class ServerState:
         """Called before the workers stop."""
         self._watching: asyncio.Task[None] | None = None
 
+    def _make_access(self) -> "Access | None":
+        settings = self.settings
+        has_limits = settings.key_limits.given or settings.ip_limits.given
+        if not (settings.needs_key or has_limits or settings.redis):
+            return None
+        from voiceagent_tts.server.access import Access
+
+        return Access(settings, self._end_keys)
+
     def _make_synthesizer(self) -> Synthesizer:
         settings, observe_abort = self.settings, self.metrics.engine_abort.observe
         specs = worker_specs(settings)
+        make_aligners = functools.cache(functools.partial(_aligners_of, settings))
+        if settings.aligner == "forced":
+            make_aligners()  # refuses a missing model before engines load theirs
         return Synthesizer(
             {name: Supervisor(spec, observe_abort) for name, spec in specs.items()},
             Limits(
@@ -143,11 +156,10 @@ class ServerState:
                 max_audio_s=settings.max_audio_s,
                 max_lead_s=settings.max_lead_s,
             ),
-            self.clones,
-            aligners_of(settings),
+            make_aligners,
             _lexicon_of(settings),
-            overflow_of(settings),
-            self.clones_of if self.keys.needs_key else None,
+            _overflow_of(settings),
+            self.clones_of,
             uses_native_words=settings.aligner != "off",
         )
 
@@ -156,7 +168,15 @@ class ServerState:
         import voiceagent_tts.text.reader  # noqa: F401 - now, and not while somebody listens
 
         await run_in_threadpool(int)  # loads what sends all answers
-        await self.access.start()
+        if self.access is not None:
+            await self.access.start()
+        audit(
+            "server_started",
+            version=__version__,
+            keys=[] if self.access is None else self.access.keys.ids,
+            key_limits=self.settings.key_limits.given,
+            ip_limits=self.settings.ip_limits.given,
+        )
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
         self.metrics.watch_access(self.access)
@@ -176,27 +196,47 @@ class ServerState:
         return self.synthesizer.rows - self.synthesizer.rows_used if self.is_ready else 0
 
     def slots_header(self, request: AsgiScope) -> dict[str, str]:
-        """The header of `/health/ready` and of handshakes that tells a balancer the free rows.
-
-        They tell what all callers do; so it is for admins, and for servers without keys.
-        """
-        if not has_scope(self.keys, request, Scope.ADMIN):
+        """The header of `/health/ready` and of handshakes that tells a balancer the free rows."""
+        if not self.sees_callers(request):
             return {}
         return {"X-TTS-Slots-Free": str(self.slots_free)}
+
+    def sees_callers(self, request: AsgiScope) -> bool:
+        """Whether a request may learn what all callers do: an admin's, or any without keys."""
+        return self.access is None or self.access.sees_callers(request)
 
     @property
     def is_ready(self) -> bool:
         """Whether new contexts can be opened: the engine works and the server does not drain."""
         return self.watchdog.is_healthy and not self.is_draining
 
-    def viewer(self, key_id: str | None) -> Viewer:
-        """What the key of a request may see; None on a server without keys."""
-        key = None if key_id is None else self.keys.get(key_id)
-        return Viewer(key_id, key_id is None or (key is not None and Scope.ADMIN in key.scopes))
+    def key(self, key_id: str | None) -> "Key | None":
+        """The key of this id; None on a server without keys, or if it was revoked."""
+        return None if self.access is None or key_id is None else self.access.keys.get(key_id)
 
-    def clones_of(self, key_id: str | None) -> SeenClones:
+    def is_admin(self, key_id: str | None) -> bool:
+        """Whether a caller may see and do everything, as on a server without keys."""
+        key = self.key(key_id)
+        return key_id is None or (key is not None and key.is_admin)
+
+    @cached_property
+    def voice_records(self) -> "VoiceRecords":
+        """The records of cloned voices; loaded where an engine speaks clones, or a plugin asks."""
+        from voiceagent_tts.clones import VoiceFolder
+        from voiceagent_tts.server.voice_records import VoiceRecords
+
+        return VoiceRecords(VoiceFolder(self.settings.clones_folder))
+
+    @property
+    def clones(self) -> "VoiceFolder":
+        """The cloned voices; as `voice_records`."""
+        return self.voice_records.clones
+
+    def clones_of(self, key_id: str | None) -> "SeenClones":
         """The clones that a key may know of; None on a server without keys."""
-        return self.voice_records.seen_by(self.viewer(key_id))
+        from voiceagent_tts.server.voice_records import Viewer
+
+        return self.voice_records.seen_by(Viewer(key_id, self.is_admin(key_id)))
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -226,11 +266,8 @@ class ServerState:
         session.displace()
         return True
 
-    def _on_key_change(self, change: KeyChange) -> None:
-        """End what is spoken for keys that were revoked or lost the scope `speak`."""
-        silent = [key for key in change.changed if Scope.SPEAK not in key.scopes]
-        errors = {key.id: UnauthorizedError("this key was revoked") for key in change.removed}
-        errors |= {key.id: scope_error(key, Scope.SPEAK) for key in silent}
+    def _end_keys(self, errors: Mapping[str, UnauthorizedError]) -> None:
+        """End what is spoken for keys that may not speak any more."""
         for session in list(self.sessions):
             if session.caller.key_id in errors:
                 session.close(1008, "the key was revoked, or may not speak any more")
@@ -273,7 +310,32 @@ class ServerState:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
         await self.opener.close()
-        await self.access.close()
+        if self.access is not None:
+            await self.access.close()
+
+
+def _no_new_voices() -> dict[str, bool]:
+    return {"can_clone": False, "can_design": False}
+
+
+def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    """The engine workers by name; the first one has the default voice."""
+    # The command line replaces None by the best engine of the machine.
+    return kind_of(settings.engine or "espeak").worker_specs(settings)
+
+
+def _overflow_of(settings: Settings) -> Supervisor | None:
+    """The worker for contexts that the engine has no row for; None without one."""
+    if not settings.overflow:
+        return None
+    (spec,) = kind_of("openai").worker_specs(settings).values()
+    return Supervisor(spec)
+
+
+def _aligners_of(settings: Settings) -> "Aligners":
+    from voiceagent_tts.word_times.processes import aligners_of  # here: few engines need them
+
+    return aligners_of(settings)
 
 
 def _lexicon_of(settings: Settings) -> "Entries | None":
@@ -287,3 +349,49 @@ def _lexicon_of(settings: Settings) -> "Entries | None":
 def draining_error() -> OverloadedError:
     """The error with which a server that is shutting down refuses a request."""
     return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """Form of the errors on some routes.
+
+    Attributes:
+        has_path: whether a path is one of these routes.
+        body: the JSON body for an error.
+    """
+
+    has_path: Callable[[str], bool]
+    body: Callable[[VoiceAgentError], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHooks:
+    """What a plugin's module `server` adds to; work beside the server is added to `state`.
+
+    Attributes:
+        app: takes routes, and `websocket.add_socket` takes sockets.
+        state: what all routes share; `audio_filter`, `file_filter`, `has_page`, `new_voices`,
+            `on_start`, `before_drain`, `on_withdrawal`, `on_close`, `opener.on_request`,
+            `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
+            `voice_records.find_id` are its hooks.
+        open_paths: paths that need no key, with all paths below them.
+        upload_bytes: the longest body of a path that receives files.
+        error_forms: how errors look on some routes; the first that has a path, else OpenAI's.
+    """
+
+    app: FastAPI
+    state: ServerState
+    open_paths: list[str]
+    upload_bytes: dict[str, int]
+    error_forms: list[ErrorForm]
+
+    def is_open(self, path: str) -> bool:
+        """Whether a path needs no key; nothing is below the page at `/`."""
+        return any(
+            path == each or (each != "/" and path.startswith(f"{each}/"))
+            for each in self.open_paths
+        )
+
+    def form_of(self, path: str) -> ErrorForm | None:
+        """Return the form of errors on a path; None for OpenAI's."""
+        return next((form for form in self.error_forms if form.has_path(path)), None)

@@ -15,8 +15,8 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from voiceagent_tts.clones import SeenClones, VoiceFolder, file_version, may_belong_to, own_name
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.voices import SeenClones, VoiceFolder, file_version, may_belong_to, own_name
 
 Tag = Literal["testing", "production"]
 
@@ -184,8 +184,8 @@ class VoiceRecords:
         )
 
     def _is_seen(self, stored: str, viewer: Viewer) -> bool:
-        may_be = viewer.is_admin or may_belong_to(stored, viewer.key_id or "")
-        return may_be and viewer.sees(self.voice(stored))
+        may_be = may_belong_to(stored, viewer.key_id or "")
+        return viewer.is_admin or (may_be and viewer.sees(self.voice(stored)))
 
     def voice(self, stored: str) -> VoiceRecord | None:
         """Return the record of a voice, by the name of its file; older voices have none.

@@ -11,13 +11,15 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
-from fastapi import WebSocket, WebSocketDisconnect
+from fastapi import FastAPI, Request, Response, WebSocket, WebSocketDisconnect
+from starlette.exceptions import HTTPException
 
+from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ, TRACEPARENT, ms_to_samples
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     Close,
@@ -35,13 +37,14 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server import auth
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.encoding import made_late
+from voiceagent_tts.server.error_answers import error_response, refused_request
 from voiceagent_tts.server.held import MEMORY_S
-from voiceagent_tts.server.request_log import path_of, request_id_of
+from voiceagent_tts.server.request_log import log_refusal, note_error, path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
-from voiceagent_tts.server.state import SLOW_CONSUMER_S, ServerState
+from voiceagent_tts.server.state import SLOW_CONSUMER_S, ServerState, draining_error
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import TimedText
 
@@ -407,6 +410,8 @@ class SocketWriter:
 
     async def _send(self, outgoing: Outgoing) -> None:
         if outgoing.late is not None:
+            from voiceagent_tts.server.encoding import made_late  # here: for dialects that compress
+
             owner = caller_of(self._websocket.scope).owner
             await self._send_all(await made_late(outgoing.late, owner))
         await self._send_all(outgoing.messages)
@@ -425,3 +430,76 @@ class SocketWriter:
             _log.warning("slow_consumer", session_id=self._session_id)
             self.close_now(4008, "slow consumer: nothing was read")
             raise WebSocketDisconnect(4008) from None
+
+
+def add_socket(app: FastAPI, path: str, serve: Callable[..., Awaitable[None]]) -> None:
+    """Add a WebSocket path; who opens it in a browser or with curl is told what it is."""
+    app.websocket(path)(serve)
+
+    @app.get(path, include_in_schema=False)
+    async def not_upgraded(request: Request) -> Response:
+        scheme = "wss" if request.url.is_secure else "ws"
+        raise InvalidRequestError(
+            f"expected a WebSocket handshake on {request.url.path}, got a plain GET; connect to "
+            f"{scheme}://{request.url.netloc}{request.url.path}, or POST to /v1/audio/speech",
+            code=ErrorCode.UPGRADE_REQUIRED,
+        )
+
+
+def refuse_other_sockets(app: FastAPI) -> None:
+    """Answer 404 on every other path; Starlette answers 403, which clients take for a bad key."""
+
+    @app.websocket("/{path:path}")
+    async def unknown(websocket: WebSocket, path: str) -> None:
+        await refuse_socket(websocket, refused_request(HTTPException(404)))
+
+
+async def serve_socket(
+    state: ServerState,
+    websocket: WebSocket,
+    dialect: Callable[[Caller], Dialect],
+    query_key: str | None = None,
+) -> None:
+    """Serve a socket to its end, or refuse it.
+
+    Args:
+        state: what all routes share.
+        websocket: not yet accepted.
+        dialect: returns the protocol of a client whose key has been checked, or raises
+            `InvalidRequestError` for a mistake in its address.
+        query_key: a key from elsewhere than the headers.
+    """
+    try:
+        session = _session(state, websocket, dialect, query_key)
+    except VoiceAgentError as error:
+        await refuse_socket(websocket, error)
+        return
+    await session.run()
+
+
+async def refuse_socket(websocket: WebSocket, error: VoiceAgentError) -> None:
+    """Refuse a socket before it is accepted."""
+    note_error(websocket.scope, error)
+    answer = error_response(websocket.scope, error)
+    answer.headers["X-Request-Id"] = request_id_of(websocket.scope)
+    log_refusal(websocket.scope, answer.status_code)
+    await websocket.send_denial_response(answer)
+
+
+def _session(
+    state: ServerState,
+    websocket: WebSocket,
+    dialect: Callable[[Caller], Dialect],
+    query_key: str | None,
+) -> Session:
+    """As `serve_socket`."""
+    caller = auth.check(state, websocket.scope, query_key)
+    spoken = dialect(caller)
+    if state.is_draining:
+        raise draining_error()
+    if not state.make_room(caller):
+        raise OverloadedError(
+            f"all {state.settings.max_sockets} sockets of this server are in use",
+            retry_after_ms=1000,
+        )
+    return Session(state, websocket, spoken)

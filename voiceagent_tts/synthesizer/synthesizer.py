@@ -29,9 +29,10 @@ from voiceagent_tts.synthesizer.workers import (
     preparation_of,
 )
 from voiceagent_tts.text.language import nearest_accent, normalize_language
-from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, leaves_choice
+from voiceagent_tts.voices import Voice, VoiceBook, leaves_choice
 
 if TYPE_CHECKING:
+    from voiceagent_tts.clones import SeenClones
     from voiceagent_tts.lexicon import Entries, Pronunciation
     from voiceagent_tts.text.entries import EntryMatcher
     from voiceagent_tts.word_times.processes import Aligners
@@ -76,7 +77,8 @@ class Synthesizer:
         make_aligners: makes the processes that find word times; called if an engine sends none.
         lexicon: pronunciations for all contexts.
         overflow: worker for contexts that find no free row; None to refuse them.
-        clones_of: returns the clones that the owner of a context may use; all by default.
+        clones_of: returns the clones that the owner of a context may use, or all without an owner;
+            called if an engine speaks clones.
         uses_native_words: whether word times that an engine sends itself are used.
 
     Attributes:
@@ -92,14 +94,12 @@ class Synthesizer:
         self,
         supervisors: Mapping[str, Supervisor],
         limits: Limits | None = None,
-        clones: VoiceFolder | None = None,
         make_aligners: "Callable[[], Aligners] | None" = None,
         lexicon: "Entries | None" = None,
         overflow: Supervisor | None = None,
-        clones_of: Callable[[str | None], SeenClones] | None = None,
+        clones_of: "Callable[[str | None], SeenClones] | None" = None,
         uses_native_words: bool = True,
     ) -> None:
-        self._clones = clones
         self.proxy: EngineProxy | None = None
         self.voice_lexicons: VoiceLexicons | None = None
         self._clones_of = clones_of
@@ -133,10 +133,11 @@ class Synthesizer:
         except* VoiceAgentError as errors:
             await self.close()
             raise errors.exceptions[0] from None
-        self.voices = VoiceBook(
-            {name: supervisor.capabilities for name, supervisor in self._supervisors.items()},
-            self._clones,
-        )
+        able = {name: each.capabilities for name, each in self._supervisors.items()}
+        clones = None
+        if self._clones_of and any(each.clone_width is not None for each in able.values()):
+            clones = self._clones_of(None)
+        self.voices = VoiceBook(able, clones)
 
     async def close(self) -> None:
         """Cancel every context and stop the workers; idempotent."""
@@ -288,7 +289,9 @@ class Synthesizer:
 
     def voices_of(self, owner: str | None) -> VoiceBook:
         """The voices that contexts of an owner may speak with."""
-        return self.voices if self._clones_of is None else self.voices.seen(self._clones_of(owner))
+        if owner is None or self._clones_of is None or not self.voices.has_clones:
+            return self.voices
+        return self.voices.seen(self._clones_of(owner))
 
     def _voice_for(self, options: ContextOptions) -> Voice:
         voices = self.voices_of(options.owner)

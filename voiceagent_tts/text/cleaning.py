@@ -22,8 +22,14 @@ from voiceagent_tts.text.cleaning_rules import (
     apply_rules,
     plain_characters,
 )
-from voiceagent_tts.text.entities import begun_at, named
-from voiceagent_tts.text.punctuation import CLAUSE_ENDS, CLOSING, DASHES, SENTENCE_ENDS
+from voiceagent_tts.text.punctuation import (
+    CLAUSE_ENDS,
+    CLOSING,
+    DASHES,
+    SENTENCE_ENDS,
+    begun_entity_at,
+    name_entities,
+)
 from voiceagent_tts.text.words import is_spoken, next_word_start
 
 _MAX_LABEL_CHARS = 200
@@ -102,9 +108,9 @@ class Cleaner:
     def push(self, delta: str) -> None:
         """Append written text."""
         written = self._begun + delta
-        end = begun_at(written)
+        end = begun_entity_at(written)
         self._begun = written[end:]
-        self._append(named(written[:end]))
+        self._append(name_entities(written[:end]))
 
     def _append(self, text: str) -> None:
         self._text = self._text[self._at :] + text

@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.text.entities import last_character
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     SENTENCE_ENDS,
     WIDE_CLAUSE_ENDS,
     WIDE_SENTENCE_ENDS,
+    last_character,
 )
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of, ends_sentence_before
 from voiceagent_tts.text.words import is_syllabic, split_words

@@ -41,8 +41,8 @@ from voiceagent_tts.synthesizer.words import (
 from voiceagent_tts.text.cut import ChangedWords
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
 from voiceagent_tts.text.masked import said_word
-from voiceagent_tts.text.words import GrowingWords
 from voiceagent_tts.word_times.aligners import AttachAligners
+from voiceagent_tts.word_times.growing_words import GrowingWords
 
 AHEAD_S = 0.15 + DELIVERY_S
 """Time from publishing a word to the moment when playback can reach it. The protocol promises

@@ -7,12 +7,23 @@ context waits for one.
 import asyncio
 import functools
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import structlog
 
-from voiceagent_tts.errors import EngineError
+from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import EngineError, InvalidRequestError
+from voiceagent_tts.seam.engine_kind import (
+    LOADING_S,
+    ONE_THREAD,
+    SHARING_CORES,
+    WorkerSpec,
+    devices_of,
+    kind_of,
+)
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.synthesizer.workers import Supervisor
@@ -23,6 +34,12 @@ from voiceagent_tts.word_times.aligners import (
     OnAlignerEvent,
     VoiceLevels,
 )
+
+_LONGEST_PASS_S = 60.0
+"""The forced aligner sends no heartbeat during a pass, which takes seconds on a busy CPU."""
+
+_MOST_ALIGNERS, _PROCESSORS_OF_ALIGNER = 4, 4
+"""One process of the online aligner keeps up with 113 s of audio in a second, beside an H200."""
 
 _log = structlog.get_logger(__name__)
 
@@ -114,3 +131,52 @@ class Aligners:
             if free:
                 handles.append(AlignerHandle(free[turn % len(free)], source, on_event))
         return handles
+
+
+def aligners_of(settings: Settings) -> Aligners:
+    """Return the aligners that the settings ask for.
+
+    Raises:
+        InvalidRequestError: the aligner in the settings cannot run on this machine.
+    """
+    specs: dict[Source, list[WorkerSpec]] = {}
+    has_references = kind_of("espeak").is_installed()
+    if settings.aligner == "online" or (settings.aligner == "auto" and has_references):
+        spec = WorkerSpec("online", environment=ONE_THREAD)
+        count = settings.aligners or _usual_aligners(os.cpu_count() or 1)
+        specs[Source.ONLINE] = [spec] * count
+    if settings.aligner == "forced" or (settings.aligner == "auto" and settings.aligner_model):
+        specs[Source.FORCED] = [_forced_spec(settings)]
+    supervisors = {source: [*map(Supervisor, each)] for source, each in specs.items()}
+    return Aligners(supervisors, is_required=settings.aligner in ("online", "forced"))
+
+
+def _usual_aligners(processors: int) -> int:
+    """Default number of online aligner processes on this machine."""
+    return max(1, min(processors // _PROCESSORS_OF_ALIGNER, _MOST_ALIGNERS))
+
+
+def _forced_spec(settings: Settings) -> WorkerSpec:
+    if settings.aligner_model is None:
+        raise InvalidRequestError(
+            "aligner forced: expected the folder or id of a Qwen3-ForcedAligner in aligner_model, "
+            "or a downloaded one, got neither; try `voiceagent-tts models download`"
+        )
+    return WorkerSpec(
+        "forced",
+        forced_options(settings),
+        ready_timeout_s=LOADING_S,
+        heartbeat_timeout_s=_LONGEST_PASS_S,
+        environment=SHARING_CORES,
+    )
+
+
+def forced_options(settings: Settings) -> dict[str, Any]:
+    """Fields of `plugins.forced.load.ForcedOptions`."""
+    engines = devices_of(settings) * settings.workers * len(settings.models)
+    return {
+        "model": settings.aligner_model,
+        "device": settings.aligner_device,
+        "engine_devices": engines if settings.engine == "qwen3" else [],
+        "threads": settings.threads,
+    }

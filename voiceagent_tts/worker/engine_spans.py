@@ -4,7 +4,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.seam.commands import Submit
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Capabilities, Done, Failed
 from voiceagent_tts.seam.wire import Message
-from voiceagent_tts.tracing.spans import Span, Tracer
+from voiceagent_tts.tracing import Span, Tracer
 
 
 class EngineSpans:

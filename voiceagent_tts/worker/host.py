@@ -18,7 +18,7 @@ from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.engine import Engine, MakeEngine
 from voiceagent_tts.seam.events import AudioStep, Failed, Ready, Stats
 from voiceagent_tts.seam.wire import Message
-from voiceagent_tts.tracing.exporter import start_exporter
+from voiceagent_tts.tracing import start_exporter
 from voiceagent_tts.worker.engine_spans import EngineSpans
 
 HEARTBEAT_S = 1.0

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import AudioChunk, Segment, WordTimestamp
 from voiceagent_tts.plugins.cache.phrases import (
     Phrase,
@@ -21,7 +22,6 @@ from voiceagent_tts.plugins.cache.store import (
     UseCounts,
 )
 from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
-from voiceagent_tts.voices import VoiceFolder
 
 NOVA = PhraseVoice("nova")
 KEY = PhraseKey("k", "One moment.")

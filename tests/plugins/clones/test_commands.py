@@ -15,6 +15,7 @@ from testbed.command_line import Command, CommandHere, FullDisk, Outcome
 from testbed.known_speech import espeak
 from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones import commands as voices
@@ -23,7 +24,6 @@ from voiceagent_tts.plugins.clones.stored_voices import add_voice as store_voice
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
-from voiceagent_tts.voices import VoiceFolder
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 SOUND = REFERENCE / "reference.wav"

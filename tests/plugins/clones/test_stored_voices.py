@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from testbed.file_faults import full_disk
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
-from voiceagent_tts.voices import VoiceFolder
 
 
 def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -> None:

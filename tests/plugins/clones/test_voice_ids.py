@@ -8,10 +8,10 @@ import pytest
 
 from testbed.servers import StartServer
 from testbed.waiting import until
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
-from voiceagent_tts.voices import VoiceFolder
 
 OWNER, OTHER = Viewer("k", is_admin=False), Viewer("other", is_admin=False)
 

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from testbed.redis_process import RedisProcess
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.access.keys import Caller
+from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import queue as queue_module

@@ -544,7 +544,7 @@ async def test_a_job_is_spoken_with_its_keys_voice(
         workers = state.synthesizer.supervisors.items()
         state.synthesizer.voices = VoiceBook(
             {name: replace(each.capabilities, clone_width=8) for name, each in workers},
-            state.clones,
+            state.clones_of(None),
         )
         open_context = state.synthesizer.open
 

@@ -8,7 +8,7 @@ import soundfile
 
 from testbed.command_line import CommandHere
 from testbed.pocket import SMALL_MODEL, PocketHome
-from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.clones import VoiceFolder
 
 SOUND = Path(__file__).parents[2] / "reference" / "reference.wav"
 

@@ -8,6 +8,7 @@ import torch
 
 from testbed.pocket import SMALL_MODEL
 from testbed.segment_driving import Driver, credit, pcm_of
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.plugins.clones.cloner import _answer
@@ -22,7 +23,6 @@ from voiceagent_tts.plugins.pocket.states import (
 )
 from voiceagent_tts.seam.commands import Append
 from voiceagent_tts.seam.events import Done, Failed
-from voiceagent_tts.voices import VoiceFolder
 
 
 @pytest.fixture(scope="module")

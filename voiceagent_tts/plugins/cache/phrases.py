@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from voiceagent_tts import __version__
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.seam.commands import Feeding
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.readings import Said, said
 from voiceagent_tts.text.words import split_words
-from voiceagent_tts.voices import VoiceFolder
 
 _FORMAT = 3
 """Version of the keys: after a change no stored phrase is found. `Phrase.dump` keeps its names, as

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from voiceagent_tts.access.access import audit
+from voiceagent_tts.access.callers import audit
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.cache.caching_worker import phrases_of
 from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache

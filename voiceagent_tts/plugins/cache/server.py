@@ -1,14 +1,14 @@
 """Adds the cache of phrases to a server."""
 
 from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.cache import routes
 from voiceagent_tts.plugins.cache.metrics import CacheMetrics
 from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
-from voiceagent_tts.server.hooks import ServerHooks
-from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.server.state import ServerHooks
 
 _PHRASE_S = 86_400.0
 """Time after which a cached phrase is spoken anew."""

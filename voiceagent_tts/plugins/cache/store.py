@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from voiceagent_tts.access.redis_server import away_errors
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Segment, WordTimestamp
 from voiceagent_tts.plugins.cache.phrases import (
     Phrase,
@@ -38,7 +39,6 @@ from voiceagent_tts.plugins.cache.phrases import (
 from voiceagent_tts.plugins.cache.shared import SharedPhrase, SharedPhrases
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.voices import VoiceFolder
 
 _MOST_COMPLETE = 16
 """Complete segments that wait for word times; an aligner may be late, or gone."""

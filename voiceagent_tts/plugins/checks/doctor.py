@@ -286,7 +286,7 @@ def _aligner_place(settings: Settings) -> str:
     if importlib.util.find_spec("torch") is None:
         return f"(missing: {install_hint('qwen3')})"
     from voiceagent_tts.plugins.forced.placement import place_aligner
-    from voiceagent_tts.server.workers import forced_options
+    from voiceagent_tts.word_times.processes import forced_options
 
     aligner = forced_options(choose_engine(settings).settings)
     return place_aligner(aligner["device"], aligner["engine_devices"]).reason

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.voices import VoiceFolder
 
 _UNFINISHED_SUFFIX = ".part"
 

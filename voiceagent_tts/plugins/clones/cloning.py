@@ -18,7 +18,7 @@ from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.plugins.recordings.places import Places
-from voiceagent_tts.server.state import NewVoices, ServerState
+from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
 
 MAX_CONSENTS_OF_KEY = 1000
@@ -64,9 +64,10 @@ class Cloning:
 
     # What the models can do.
 
-    def new_voices(self) -> NewVoices:
+    def new_voices(self) -> dict[str, bool]:
         """Which voices can be made; the models may change while the server runs."""
-        return NewVoices(self._clone_model() is not None, self._designer() is not None)
+        can_clone, can_design = self._clone_model() is not None, self._designer() is not None
+        return {"can_clone": can_clone, "can_design": can_design}
 
     @property
     def model(self) -> CloneModel:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from voiceagent_tts.clones import VoiceFolder
     from voiceagent_tts.config import Settings
     from voiceagent_tts.model.prompt import Cloned
     from voiceagent_tts.plugins.pocket.states import PocketModel
-    from voiceagent_tts.voices import VoiceFolder
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
 Replace = Annotated[
@@ -79,8 +79,8 @@ def add(
     """
     from voiceagent_tts.cli.files import read_file
     from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.clones import CLONE_SUFFIX
     from voiceagent_tts.plugins.recordings.file_reader import read_audio
-    from voiceagent_tts.voices import CLONE_SUFFIX
 
     settings = read_settings({})
     agreed = _checked_consent(consent)
@@ -128,10 +128,11 @@ def design(
 def remove(name: Name) -> None:
     """Delete a cloned voice, and the record of who added it."""
     from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.clones import stored_name, unknown_clone
     from voiceagent_tts.plugins.clones.clone_files import changing, delete_file
     from voiceagent_tts.plugins.clones.stored_voices import remove_voice
     from voiceagent_tts.server.voice_records import VoiceRecords
-    from voiceagent_tts.voices import name_hint, stored_name, unknown_clone
+    from voiceagent_tts.voices import name_hint
 
     folder = _folder_of(read_settings({}))
     if not delete_file(folder.file(name)):
@@ -147,8 +148,8 @@ def export(
     """Write a cloned voice to a file for `voices add` on another machine."""
     from voiceagent_tts.cli.files import check_target
     from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.clones import CLONE_SUFFIX
     from voiceagent_tts.replacing import replacing
-    from voiceagent_tts.voices import CLONE_SUFFIX
 
     check_target(target, (CLONE_SUFFIX,))
     stored = _folder_of(read_settings({})).read(name)
@@ -158,7 +159,7 @@ def export(
 
 def _check_name(name: str, replace: bool, settings: "Settings") -> None:
     """Refuse an invalid name, and a taken one unless it is to be replaced."""
-    from voiceagent_tts.voices import clone_name
+    from voiceagent_tts.clones import clone_name
 
     normal = clone_name(name)
     if replace:
@@ -221,10 +222,10 @@ def _save(name: str, voice: "Cloned", settings: "Settings", consent: str | None 
 def _store(
     name: str, voice_file: bytes, content: str, settings: "Settings", consent: str | None
 ) -> None:
+    from voiceagent_tts.clones import clone_name
     from voiceagent_tts.plugins.clones.clone_files import changing
     from voiceagent_tts.plugins.clones.stored_voices import add_voice
     from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
-    from voiceagent_tts.voices import clone_name
 
     folder, saved = _folder_of(settings), clone_name(name)
     with changing(folder):
@@ -332,6 +333,6 @@ def _working(what: str) -> Iterator[None]:
 
 def _folder_of(settings: "Settings") -> "VoiceFolder":
     """The folder of the cloned voices of these settings."""
-    from voiceagent_tts.voices import VoiceFolder
+    from voiceagent_tts.clones import VoiceFolder
 
     return VoiceFolder(settings.clones_folder)

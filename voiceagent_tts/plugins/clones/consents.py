@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from voiceagent_tts.clones import VoiceFolder, read_header
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import (
     changing,
@@ -22,8 +23,6 @@ from voiceagent_tts.plugins.clones.clone_files import (
 )
 from voiceagent_tts.plugins.clones.stored_voices import remove_voice
 from voiceagent_tts.server.voice_records import RecordFiles, Viewer, VoiceRecords, now, unreadable
-from voiceagent_tts.voice_file import read_header
-from voiceagent_tts.voices import VoiceFolder
 
 _FOLDER = "consents"
 """Subfolder of the voices: `ID.json`, and `ID.voice` of a recording."""

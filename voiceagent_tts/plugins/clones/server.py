@@ -2,7 +2,7 @@
 
 from voiceagent_tts.plugins.clones import consent_routes, voice_routes
 from voiceagent_tts.plugins.clones.cloning import Cloning
-from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.state import ServerHooks
 
 _MAX_UPLOAD_BYTES = 16 << 20
 """Maximum body of an upload: 60 s of stereo WAV at 48 kHz, and room for the other fields."""

@@ -5,8 +5,8 @@ import threading
 import time
 from pathlib import Path
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
-from voiceagent_tts.voices import VoiceFolder
 
 READ_S = 1.0
 """After this time, and that of reading, an id is known that another server has given out."""

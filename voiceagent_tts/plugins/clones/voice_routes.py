@@ -13,8 +13,9 @@ import numpy.typing as npt
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from voiceagent_tts.access.access import audit
+from voiceagent_tts.access.callers import audit
 from voiceagent_tts.audio.pcm import pcm_to_float
+from voiceagent_tts.clones import CLONE_SUFFIX, clone_name
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloning import Cloning
@@ -26,7 +27,6 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import Tag, Viewer, VoiceRecord
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
 
 PATH = "/v1/audio/voices"
 
@@ -178,7 +178,8 @@ async def remove_voice(request: Request, name: str) -> None:
 def viewer_of(request: Request) -> Viewer:
     """Whose voices and consents a request is about."""
     state: ServerState = request.app.state.server
-    return state.viewer(caller_of(request.scope).key_id)
+    key_id = caller_of(request.scope).key_id
+    return Viewer(key_id, state.is_admin(key_id))
 
 
 def note_change(request: Request, event: str, **fields: str) -> None:

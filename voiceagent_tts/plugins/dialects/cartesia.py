@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from voiceagent_tts.audio.output import silent_reply
 from voiceagent_tts.core import Encoding
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.shared import known_ends_ms
+from voiceagent_tts.plugins.speech.encoding import silent_reply
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,

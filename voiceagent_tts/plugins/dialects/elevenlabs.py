@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from voiceagent_tts.audio.output import silent_reply
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.character_alignment import CharacterAlignment
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
@@ -28,6 +27,7 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
     SocketOptions,
 )
 from voiceagent_tts.plugins.speech.containers import ContainerEncoder
+from voiceagent_tts.plugins.speech.encoding import silent_reply
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
     Close,

@@ -4,7 +4,7 @@ from functools import partial
 
 from fastapi import WebSocket
 
-from voiceagent_tts.access.keys import Caller
+from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.dialects import cartesia_routes
 from voiceagent_tts.plugins.dialects import elevenlabs_routes as elevenlabs
@@ -12,10 +12,8 @@ from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions, voice_name
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.server import auth
-from voiceagent_tts.server.hooks import ErrorForm, ServerHooks
-from voiceagent_tts.server.sockets import add_socket, refuse_socket, serve_socket
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ErrorForm, ServerHooks, ServerState
+from voiceagent_tts.server.websocket import add_socket, refuse_socket, serve_socket
 
 
 def add_to_server(hooks: ServerHooks) -> None:
@@ -56,7 +54,7 @@ async def _serve_eleven_labs(
     """Serve a socket of ElevenLabs' clients; its key may be in its first message."""
     key = None
     try:
-        if state.keys.needs_key and auth.key_of(websocket.scope) is None:
+        if state.access is not None and state.access.lacks_key(websocket.scope):
             websocket, key = await waiters.await_key(websocket)
     except OverloadedError as error:
         await refuse_socket(websocket, error)

@@ -24,7 +24,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from voiceagent_tts.audio.output import silent_reply
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.shared import known_ends_ms
@@ -37,6 +36,7 @@ from voiceagent_tts.plugins.dialects.vllm_omni_messages import (
     VoiceAdd,
     VoiceList,
 )
+from voiceagent_tts.plugins.speech.encoding import silent_reply
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioMessage,

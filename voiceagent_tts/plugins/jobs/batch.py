@@ -16,8 +16,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from voiceagent_tts.access.keys import Caller
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, UnauthorizedError, VoiceAgentError
+from voiceagent_tts.access.callers import Caller
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
 from voiceagent_tts.plugins.speech.server import error_fields
 from voiceagent_tts.plugins.speech.speaking import (
@@ -29,7 +29,6 @@ from voiceagent_tts.plugins.speech.speaking import (
     listener_of,
     start_speaking,
 )
-from voiceagent_tts.server.auth import check_scope
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.state import ServerState
 
@@ -207,12 +206,8 @@ async def speak_file(state: ServerState, listener: Listener, request: SpeechRequ
 
 def _check_key(state: ServerState, caller: Caller) -> None:
     """Check that a caller may still speak: its request was checked some time ago."""
-    if caller.key_id is None or not state.keys.needs_key:
-        return
-    key = state.keys.get(caller.key_id)
-    if key is None:
-        raise UnauthorizedError("this key was revoked")
-    check_scope(key, "POST", _PATH)
+    if state.access is not None:
+        state.access.check_scope(caller.key_id, "POST", _PATH)
 
 
 async def _start_when_free(

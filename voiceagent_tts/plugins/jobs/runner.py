@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from voiceagent_tts.access.keys import Caller
+from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.errors import (
     EngineError,

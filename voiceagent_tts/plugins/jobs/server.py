@@ -1,7 +1,7 @@
 """Adds batches and jobs to a server."""
 
 from voiceagent_tts.plugins.jobs import batch, routes
-from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.state import ServerHooks
 
 
 def add_to_server(hooks: ServerHooks) -> None:

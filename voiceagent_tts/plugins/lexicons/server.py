@@ -6,11 +6,11 @@ from pathlib import Path
 
 import structlog
 
+from voiceagent_tts.clones import file_version, stored_name
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.lexicons.reader import LexiconReader
-from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.state import ServerHooks
 from voiceagent_tts.text.entries import EntryMatcher
-from voiceagent_tts.voices import file_version, stored_name
 
 SUFFIX = ".lexicon.toml"
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 def add_to_server(hooks: ServerHooks) -> None:
     """Have contexts spoken with the lexicons of their voices."""
-    lexicons = FolderLexicons(hooks.state.clones.path)
+    lexicons = FolderLexicons(hooks.state.settings.clones_folder)
     hooks.state.synthesizer.voice_lexicons = lexicons
     hooks.state.on_close.append(lexicons.close)
 

@@ -11,7 +11,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.state import ServerHooks
 
 OPEN_PATHS = ("/", "/docs", "/static")
 """Paths that are served without a key: they hold nothing of this server but its files."""

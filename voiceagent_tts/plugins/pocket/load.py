@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.garbage import without_collection
@@ -26,7 +27,6 @@ from voiceagent_tts.plugins.pocket.published import (
 from voiceagent_tts.plugins.pocket.speech import Speech
 from voiceagent_tts.plugins.pocket.states import PocketModel, VoiceStates
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.voices import VoiceFolder
 
 _MAX_ROWS = 16
 _MAX_LOAD = 0.9

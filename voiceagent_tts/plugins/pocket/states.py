@@ -14,11 +14,11 @@ import safetensors
 import safetensors.torch
 import torch
 
+from voiceagent_tts.clones import VoiceFolder, read_header
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.plugins.pocket.published import GATED_PAGE, voices_for
-from voiceagent_tts.voice_file import read_header
-from voiceagent_tts.voices import VoiceFolder, name_hint
+from voiceagent_tts.voices import name_hint
 
 if TYPE_CHECKING:
     from pocket_tts import TTSModel

@@ -21,8 +21,7 @@ from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.plugins.recordings.places import Places
 from voiceagent_tts.plugins.speech.speaking import Listener, listener_of
 from voiceagent_tts.protocol.messages import ProvenanceFields
-from voiceagent_tts.server.hooks import ServerHooks
-from voiceagent_tts.server.state import AudioFile
+from voiceagent_tts.server.state import AudioFile, ServerHooks
 
 _PATH = "/v1/provenance/detect"
 _MAX_UPLOAD_BYTES = 32 << 20

@@ -8,8 +8,7 @@ import asyncio
 import contextlib
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.server.hooks import ServerHooks
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerHooks, ServerState
 
 
 def add_to_server(hooks: ServerHooks) -> None:

@@ -6,7 +6,8 @@ from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
 from voiceagent_tts.audio.output import OutputStream
-from voiceagent_tts.core import Encoding
+from voiceagent_tts.audio.pcm import encode
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Encoding
 from voiceagent_tts.plugins.speech.containers import ContainerEncoder, ContainerFormat
 from voiceagent_tts.server.encoding import STREAMS, computed, encoder_threads
 
@@ -14,6 +15,17 @@ _PLAIN: tuple[ContainerFormat, ...] = ("pcm", "wav")
 """Formats that need no encoder: samples are copied on the event loop."""
 _FILES = encoder_threads("file-encoder")
 """Files have no listeners; streams do not queue behind them."""
+_SILENT_REPLY_S = 0.1
+"""Less than 60 ms of AAC or FLAC yields no sample: decoders drop the first frame."""
+
+
+def silent_reply(encoding: Encoding = "pcm_s16le", sample_rate_hz: int = SAMPLE_RATE_HZ) -> bytes:
+    """A moment of silence, the answer to a text without speech.
+
+    Clients and agent frameworks treat an answer without audio as a failure.
+    """
+    samples = round(_SILENT_REPLY_S * sample_rate_hz)
+    return encode(bytes(samples * BYTES_PER_SAMPLE), encoding)
 
 
 class Encoder(Protocol):

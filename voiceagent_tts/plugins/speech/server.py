@@ -38,8 +38,7 @@ from voiceagent_tts.plugins.speech.speaking import (
     start_speaking,
 )
 from voiceagent_tts.protocol.messages import WordList
-from voiceagent_tts.server.hooks import ServerHooks
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerHooks, ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 
 _L16 = "audio/l16"

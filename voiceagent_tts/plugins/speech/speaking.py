@@ -14,7 +14,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from voiceagent_tts.audio.output import DeliveredAudio, silent_reply
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import SAMPLE_RATE_HZ, TRACEPARENT, AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -28,7 +28,7 @@ from voiceagent_tts.plugins.speech.containers import (
     ContainerEncoder,
     ContainerFormat,
 )
-from voiceagent_tts.plugins.speech.encoding import AnswerEncoder, file_encoder
+from voiceagent_tts.plugins.speech.encoding import AnswerEncoder, file_encoder, silent_reply
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of

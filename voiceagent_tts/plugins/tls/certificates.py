@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from voiceagent_tts.clones import file_version
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.settings.network import NetworkSettings
-from voiceagent_tts.voices import file_version
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -11,12 +11,11 @@ from typing import Literal
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.server.admission import Origin
-from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.state import ServerHooks
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, Milestones
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.tracing.exporter import Exporter, start_exporter
-from voiceagent_tts.tracing.spans import Span
+from voiceagent_tts.tracing import Exporter, Span, start_exporter
 
 _EVENTS = {
     "opened_at": "admitted",

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
-from voiceagent_tts.access.keys import ANONYMOUS
 from voiceagent_tts.access.redis_server import PREFIX, away_errors
 from voiceagent_tts.core import samples_to_ms
 from voiceagent_tts.server.admission import Origin
@@ -24,6 +23,8 @@ from voiceagent_tts.synthesizer.events import ContextReport
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
+ANONYMOUS = "anonymous"
+"""Id of requests to a server without keys."""
 MAX_DAYS = 90
 """Days for which usage is kept."""
 

@@ -5,18 +5,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from voiceagent_tts.access.keys import ANONYMOUS, Scope
-from voiceagent_tts.plugins.usage.book import MAX_DAYS, UsageBook, Used
+from voiceagent_tts.plugins.usage.book import ANONYMOUS, MAX_DAYS, UsageBook, Used
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.hooks import ServerHooks
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerHooks, ServerState
 
 router = APIRouter(tags=["operations"])
 
 
 def add_to_server(hooks: ServerHooks) -> None:
     """Count usage, and add the route that reports it."""
-    book = UsageBook(hooks.state.access.redis)
+    access = hooks.state.access
+    book = UsageBook(None if access is None else access.redis)
     hooks.app.state.usage = book
     hooks.app.include_router(router)
     hooks.state.opener.observers.append(book)
@@ -37,8 +36,7 @@ async def show_usage(
     """
     state: ServerState = request.app.state.server
     caller = caller_of(request.scope)
-    key = state.keys.get(caller.key_id or "")
-    sees_all = caller.key_id is None or (key is not None and Scope.ADMIN in key.scopes)
+    sees_all = state.is_admin(caller.key_id)
     book: UsageBook = request.app.state.usage
     used = await book.read(days)
     rows = [
@@ -51,7 +49,7 @@ async def show_usage(
 
 
 def _row(state: ServerState, day: date, key_id: str, used: Used) -> dict[str, Any]:
-    key = state.keys.get(key_id)
+    key = state.key(key_id)
     return {
         "date": day.isoformat(),
         "key_id": key_id,

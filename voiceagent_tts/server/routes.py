@@ -1,21 +1,82 @@
-"""`GET /v1/audio/voices`: which voices a client can request."""
+"""Routes of the core: health checks and metrics for operators, and the list of voices for clients.
+
+Any answer to a health check shows that the event loop runs.
+"""
 
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
+from voiceagent_tts import __version__
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.voices import ListedVoice, Voice
 
-router = APIRouter(tags=["voices"])
+if TYPE_CHECKING:
+    from voiceagent_tts.server.voice_records import VoiceRecord
+
+router = APIRouter()
 
 _Make = Callable[[ServerState, str | None], Any]
+
+
+@router.get("/health/live", tags=["operations"])
+async def live() -> dict[str, str]:
+    """Report that the process answers."""
+    return {"status": "alive"}
+
+
+@router.get(
+    "/health/ready", tags=["operations"], responses={503: {"description": "draining, or unhealthy"}}
+)
+async def ready(request: Request) -> Response:
+    """Report whether new contexts can be opened: the engine works and the server does not drain."""
+    state: ServerState = request.app.state.server
+    headers = state.slots_header(request.scope)
+    if state.is_draining:
+        return JSONResponse({"status": "draining"}, 503, headers)
+    if (problem := state.watchdog.problem) is not None:
+        return JSONResponse({"status": "unhealthy", "reason": problem}, 503, headers)
+    return JSONResponse({"status": "ready"}, 200, headers)
+
+
+@router.get("/health", tags=["operations"])
+async def health(request: Request) -> dict[str, Any]:
+    """Report the state of the server, for people; what its callers do, to an admin alone."""
+    state: ServerState = request.app.state.server
+    sees_callers = state.sees_callers(request.scope)
+    workers: dict[str, dict[str, Any]] = {}
+    for name, supervisor in state.synthesizer.supervisors.items():
+        workers[name] = {
+            "is_running": supervisor.worker is not None,
+            "model": supervisor.capabilities.model,
+            "max_rows": supervisor.capabilities.max_rows,
+            "restarts": supervisor.restarts,
+        }
+        if sees_callers:
+            workers[name]["rows_used"] = supervisor.worker.rows_used if supervisor.worker else 0
+    counts = {
+        "contexts_active": state.synthesizer.contexts_active,
+        "sockets": len(state.sessions),
+    }
+    return {
+        "version": __version__,
+        "is_ready": state.is_ready,
+        "is_draining": state.is_draining,
+        **(counts if sees_callers else {}),
+        "workers": workers,
+    }
+
+
+@router.get("/metrics", tags=["operations"])
+async def metrics(request: Request) -> Response:
+    """Report the metrics in the Prometheus text format."""
+    state: ServerState = request.app.state.server
+    return Response(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
 class VoiceLists:
@@ -45,7 +106,7 @@ class VoiceLists:
             )
 
 
-@router.get("/v1/audio/voices", response_model=dict[str, Any])
+@router.get("/v1/audio/voices", tags=["voices"], response_model=dict[str, Any])
 async def list_voices(request: Request) -> Response:
     """List the voices, the default first, with kind, language and gender of each.
 
@@ -61,7 +122,9 @@ async def list_voices(request: Request) -> Response:
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
     """The voices of a key; reads the file of each clone."""
     book = state.synthesizer.voices_of(key_id)
-    records = state.voice_records.voices()
+    listed = book.listed()
+    has_clones = any(voice.stored for voice in listed)
+    records = state.voice_records.voices() if has_clones else {}
     capabilities = {
         name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
     }
@@ -82,13 +145,13 @@ def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
                 "voice_id": _field(records, voice, "id"),
                 "tag": _field(records, voice, "tag"),
             }
-            for voice in book.listed()
+            for voice in listed
         ],
-        **asdict(state.new_voices()),
+        **state.new_voices(),
     }
 
 
-def _field(records: dict[str, VoiceRecord], voice: ListedVoice, field: str) -> str | None:
+def _field(records: "dict[str, VoiceRecord]", voice: ListedVoice, field: str) -> str | None:
     """A field of a clone's record; None for a clone without one, and for other voices."""
     record = records.get(voice.stored)
     return None if record is None else getattr(record, field)

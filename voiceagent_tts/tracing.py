@@ -1,10 +1,14 @@
 """Spans that cost nothing where nobody traces: a thin layer over OpenTelemetry's own.
 
-A span travels between processes as its W3C `traceparent`. Spans carry ids, names, counts and
-seconds, never text or keys.
+There is one for each context, in the client, the server and the engine worker; it travels between
+them as its W3C `traceparent`. Spans carry ids, names, counts and seconds, never text or keys. They
+are sent to a collector over OTLP/HTTP; one that is away costs spans, never a listener. The
+variables of OpenTelemetry's SDK apply: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`,
+`OTEL_TRACES_SAMPLER`.
 """
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
@@ -14,11 +18,14 @@ from voiceagent_tts.core import TRACEPARENT
 
 if TYPE_CHECKING:
     from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
 
 Kind = Literal["client", "server", "internal"]
 Attribute = str | int | float | bool
 
 _SCOPE = "voiceagent-tts"
+_CLOSE_S = 1.0
+"""Time for the last spans to leave; less than a server waits for a worker to end."""
 
 
 class Span:
@@ -126,3 +133,36 @@ def host_tracer() -> Tracer:
     except ModuleNotFoundError:
         return Tracer()
     return Tracer(trace.get_tracer(_SCOPE, __version__))
+
+
+class Exporter:
+    """Exports the spans of this process until `close`."""
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        self._provider = provider
+        self.tracer = Tracer(provider.get_tracer(_SCOPE, __version__))
+        """Starts the spans."""
+
+    def close(self) -> None:
+        """Send what waits, for one second at most."""
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
+
+
+def start_exporter() -> Exporter | None:
+    """Start to export spans if the environment names a collector."""
+    return Exporter(_make_provider()) if exports_traces() else None
+
+
+def _make_provider() -> "TracerProvider":
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    named = Resource({"service.name": "voiceagent-tts", "service.version": __version__})
+    resource = named.merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider

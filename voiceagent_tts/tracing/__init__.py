@@ -1,1 +1,0 @@
-"""Spans of OpenTelemetry: one for each context, in the client, the server and the engine worker."""
