@@ -95,7 +95,7 @@ class Listener:
         return spoken
 
 
-def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> dict[int, RowOutput]:
+def converse(runner: Runner) -> dict[int, RowOutput]:
     """Start, pause, cancel and finish rows at random, with and without prepared prompts.
 
     Some rows start from a computed prefix, and some from a reference that primes the codec.
@@ -103,15 +103,15 @@ def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> d
     Returns:
         What was spoken to its end, by the number of its start.
     """
-    choices, listener = random.Random(seed), Listener(runner)
+    choices, listener = random.Random(0), Listener(runner)
     numbers, finished, started = dict[int, int](), dict[int, RowOutput](), 0
 
     def finish(row: int) -> None:
         finished[numbers[row]] = listener.finish(row)
 
-    for _ in range(steps):
+    for _ in range(14):
         for row in runner.free_rows:
-            if choices.random() < 0.5 and started < contexts:
+            if choices.random() < 0.5 and started < 5:
                 _start_any(listener, row, started, choices)
                 numbers[row], started = started, started + 1
         if listener.rows and choices.random() < 0.12:
