@@ -21,7 +21,8 @@ from torch.utils._pytree import tree_map_only
 from testbed.recorded_graphs import Recorded, RecordedGraph, are_views, poison, tensors
 from voiceagent_tts.engine import runner, transfer
 
-Order = Literal["random", "codec first", "talker first"]
+Order = Literal["eager", "random", "codec first", "talker first"]
+"""`eager` runs everything as soon as it can run."""
 
 _MOST_IN_A_BURST = 3
 """Parts that may run after each call of the host."""
@@ -55,7 +56,7 @@ class Adversary:
             return
         self._is_running = True
         try:
-            while most > 0 and (queue := self._choice()):
+            while (most > 0 or self._order == "eager") and (queue := self._choice()):
                 queue.run_one()
                 most -= 1
         finally:
@@ -64,7 +65,7 @@ class Adversary:
     def _choice(self) -> "Queue | None":
         """Choose a queue whose next part can run; None to let everything wait."""
         candidates = self.queues
-        if self._order != "random" and self._choices.random() < 0.95:
+        if self._order.endswith("first") and self._choices.random() < 0.95:
             is_codec = self._order == "codec first"
             candidates = self.queues[-1:] if is_codec else self.queues[:-1]
         ready = [queue for queue in candidates if queue.is_ready]
