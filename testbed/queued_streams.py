@@ -3,13 +3,13 @@
 As on a GPU, only the order within a stream and the events between streams bind the work; everything
 else may happen early, late, or in turns. Captured functions are recorded graphs, whose parts are
 queued one by one. A missing wait, or a buffer that is used again too early, changes the results of
-some order. Needs neither a GPU nor a test framework.
+some order.
 """
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -18,48 +18,45 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
-from testbed.recorded_graphs import Recorded, Totals, are_views, captured, poison, tensors
+from testbed.recorded_graphs import Recorded, RecordedGraph, are_views, poison, tensors
 from voiceagent_tts.engine import cuda_graph, runner
 
-Order = Literal["lazy", "eager", "random", "codec first", "talker first"]
-ORDERS: tuple[Order, ...] = ("lazy", "eager", "random", "codec first", "talker first")
-"""`lazy` runs nothing that nobody waits for, `eager` everything as soon as it can run."""
+Order = Literal["eager", "random", "codec first", "talker first"]
+"""`eager` runs everything as soon as it can run."""
 
-_BURSTS = {"lazy": 0, "eager": 10**9}
-_BURST = 3
-"""Parts that may run after each call of the host, in the other orders."""
+_MOST_IN_A_BURST = 3
+"""Parts that may run after each call of the host."""
 
 
-@dataclass
 class Adversary:
     """All queues of a device, and the order in which they run.
 
-    Attributes:
+    Args:
         order: what is preferred.
         seed: seed of its choices.
+
+    Attributes:
         queues: the streams' queues, the talker's first.
+        current: queues of the streams that were entered, the innermost last.
         ran: number of parts that were run.
     """
 
-    order: Order
-    seed: int = 0
-    queues: list["Queue"] = field(default_factory=list)
-    ran: int = 0
-
-    def __post_init__(self) -> None:
-        self._choices = random.Random(self.seed)
-        self._is_running = False
+    def __init__(self, order: Order, seed: int = 0) -> None:
+        self.queues: list[Queue] = []
         self.current: list[Queue] = []
+        self.ran = 0
+        self._order = order
+        self._choices = random.Random(seed)
+        self._is_running = False
 
     def let_run(self) -> None:
         """Run some parts that can run, or none."""
-        burst = _BURSTS.get(self.order)
-        most = self._choices.randrange(_BURST + 1) if burst is None else burst
+        most = self._choices.randrange(_MOST_IN_A_BURST + 1)
         if self._is_running:
             return
         self._is_running = True
         try:
-            while most > 0 and (queue := self._choice()):
+            while (most > 0 or self._order == "eager") and (queue := self._choice()):
                 queue.run_one()
                 most -= 1
         finally:
@@ -67,43 +64,33 @@ class Adversary:
 
     def _choice(self) -> "Queue | None":
         """Choose a queue whose next part can run; None to let everything wait."""
-        queues = self.queues
-        if self.order.endswith("first") and self._choices.random() < 0.95:
-            preferred = queues[-1:] if self.order == "codec first" else queues[:-1]
-            return next((queue for queue in preferred if queue.is_ready), None)
-        ready = [queue for queue in queues if queue.is_ready]
+        candidates = self.queues
+        if self._order.endswith("first") and self._choices.random() < 0.95:
+            is_codec = self._order == "codec first"
+            candidates = self.queues[-1:] if is_codec else self.queues[:-1]
+        ready = [queue for queue in candidates if queue.is_ready]
         return self._choices.choice(ready) if ready else None
 
 
 class Queue:
     """Work of one stream that was submitted and has not run.
 
-    Args:
-        adversary: decides when it runs.
+    Attributes:
+        done: number of parts that have run.
     """
 
     def __init__(self, adversary: Adversary) -> None:
+        self.done = 0
         self._adversary = adversary
         self._parts: list[Callable[[], None] | QueuePoint | None] = []
-        self._done = 0
         adversary.queues.append(self)
-
-    @property
-    def end(self) -> int:
-        """Number of parts that were submitted."""
-        return len(self._parts)
-
-    @property
-    def done(self) -> int:
-        """Number of parts that have run."""
-        return self._done
 
     @property
     def is_ready(self) -> bool:
         """Whether the next part can run now."""
-        if self._done == len(self._parts):
+        if self.done == len(self._parts):
             return False
-        part = self._parts[self._done]
+        part = self._parts[self.done]
         return not isinstance(part, QueuePoint) or part.is_past
 
     def put(self, part: "Callable[[], None] | QueuePoint") -> None:
@@ -114,12 +101,12 @@ class Queue:
     def put_mark(self) -> "QueuePoint":
         """Submit a mark, which is past once it has run itself, as a CUDA event is."""
         self.put(lambda: None)
-        return QueuePoint(self, self.end)
+        return QueuePoint(self, len(self._parts))
 
     def run_one(self) -> None:
         """Run the next part, which must be ready."""
-        part, self._parts[self._done] = self._parts[self._done], None
-        self._done += 1
+        part, self._parts[self.done] = self._parts[self.done], None
+        self.done += 1
         if part is not None and not isinstance(part, QueuePoint):
             self._adversary.ran += 1
             with torch.inference_mode(), _disable_current_modes():
@@ -127,12 +114,12 @@ class Queue:
 
     def run_until(self, end: int) -> None:
         """Run the parts up to `end`, and those that they wait for in other queues."""
-        while self._done < end:
-            part = self._parts[self._done]
+        while self.done < end:
+            part = self._parts[self.done]
             if isinstance(part, QueuePoint):
                 part.queue.run_until(part.end)
             self._adversary.let_run()
-            if self._done < end and self.is_ready:
+            if self.done < end and self.is_ready:
                 self.run_one()
 
 
@@ -145,7 +132,6 @@ class QueuePoint:
 
     @property
     def is_past(self) -> bool:
-        """Whether these parts have run."""
         return self.queue.done >= self.end
 
 
@@ -194,11 +180,12 @@ def _shape(tensor: Tensor) -> Tensor:
 class QueuedStream:
     """Has the interface of `cuda_graph.Stream`."""
 
-    def __init__(self, adversary: Adversary, device: torch.device, totals: Totals) -> None:
+    is_captured = True
+
+    def __init__(self, adversary: Adversary, device: torch.device) -> None:
         self.device, self.graphs = device, 0
         self.queue = Queue(adversary)
-        self._adversary, self._totals = adversary, totals
-        self.is_captured = True
+        self._adversary = adversary
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -218,7 +205,7 @@ class QueuedStream:
             self.queue.put(event.place)
 
     def compile(self, function: Callable[[], None]) -> Callable[[], None]:
-        graph = captured(function, self._totals)
+        graph = RecordedGraph(function)
         self.graphs += 1
 
         def replay() -> None:
@@ -243,12 +230,11 @@ class QueuedEvent:
         if self.place is not None:
             self.place.queue.run_until(self.place.end)
 
+    synchronize = wait
+
     def record(self) -> None:
         if self._adversary.current:
             self.place = self._adversary.current[-1].put_mark()
-
-    def synchronize(self) -> None:
-        self.wait()
 
     def seconds_since(self, earlier: "QueuedEvent") -> float:
         for event in (self, earlier):
@@ -259,14 +245,13 @@ class QueuedEvent:
 @contextmanager
 def queued_streams(order: Order, seed: int = 0) -> Iterator[Adversary]:
     """Within the block, give new runners streams whose order an adversary chooses."""
-    adversary, totals = Adversary(order, seed), Totals()
+    adversary = Adversary(order, seed)
 
     def new_stream(device: torch.device, *, is_captured: bool, priority: int = 0) -> QueuedStream:
-        return QueuedStream(adversary, device, totals)
+        return QueuedStream(adversary, device)
 
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(runner, "Stream", new_stream))
-        stack.enter_context(
-            patch.object(cuda_graph, "new_event", lambda device: QueuedEvent(adversary))
-        )
+    with (
+        patch.object(runner, "Stream", new_stream),
+        patch.object(cuda_graph, "new_event", lambda device: QueuedEvent(adversary)),
+    ):
         yield adversary

@@ -2,8 +2,7 @@
 
 As on a GPU, a replay uses the storages of the capture and runs nothing of Python's. What a graph
 computes on the way is poisoned before and after each replay, so that a read of a stale or foreign
-intermediate changes the result. Operations that a capture cannot contain are refused. Interpreted
-Triton kernels are recorded like any other operation. Needs neither a GPU nor a test framework.
+intermediate changes the result. Operations that a capture cannot contain are refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten
 
 from voiceagent_tts.engine import cuda_graph
-from voiceagent_tts.engine.cuda_graph import Capture
 
 _WARM_UPS = 2
 _UNCAPTURABLE = frozenset(
@@ -30,23 +28,6 @@ _UNCAPTURABLE = frozenset(
 draw random numbers."""
 
 
-@dataclass(slots=True)
-class Totals:
-    """What was recorded and replayed in a block.
-
-    Attributes:
-        graphs: number of captured functions.
-        operations: number of recorded operations of PyTorch, without views.
-        launches: number of recorded launches of Triton kernels.
-        replays: number of replays.
-    """
-
-    graphs: int = 0
-    operations: int = 0
-    launches: int = 0
-    replays: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """An operation as it was dispatched.
@@ -55,20 +36,18 @@ class Recorded:
         run: repeats the operation; its result, if any, is newly allocated.
         reads: tensors among its arguments.
         results: tensors that it returned, which later operations read.
-        is_kernel: whether it launches a Triton kernel.
     """
 
     run: Callable[[], Any]
     reads: tuple[Tensor, ...]
     results: tuple[Tensor, ...] = ()
-    is_kernel: bool = False
 
     def repeat(self) -> None:
         """Run the operation again, and write its result where the recorded one was."""
         with torch.inference_mode(), _disable_current_modes():
             found = tensors(self.run())
             for old, new in zip(self.results, found, strict=False):
-                if storage_of(old) != storage_of(new):
+                if _storage_of(old) != _storage_of(new):
                     old.copy_(new)
 
 
@@ -77,22 +56,28 @@ class RecordedGraph:
 
     Args:
         function: reads and writes tensors in fixed places.
+
+    Raises:
+        RuntimeError: a CUDA graph cannot contain one of its operations.
     """
 
     def __init__(self, function: Callable[[], None]) -> None:
-        self.operations = record(function)
-        """What a replay runs, in order."""
-        self._own = _own_storages(self.operations)
+        for _ in range(_WARM_UPS):
+            with torch.inference_mode():
+                function()
+        self._operations: list[Recorded] = []
+        with torch.inference_mode(), _Recording(self._operations):
+            function()
+        self._own = _own_storages(self._operations)
 
     def steps(self) -> Iterator[Callable[[], None]]:
         """Yield the parts of a replay in order, so that other work can run between them."""
         yield self._poison
-        for operation in self.operations:
+        for operation in self._operations:
             yield operation.repeat
         yield self._poison
 
     def replay(self) -> None:
-        """Run all parts of a replay."""
         for step in self.steps():
             step()
 
@@ -102,59 +87,20 @@ class RecordedGraph:
                 poison(tensor)
 
 
-def record(function: Callable[[], None]) -> list[Recorded]:
-    """Run `function`; return its operations, without views and checks of shapes.
-
-    Raises:
-        RuntimeError: a CUDA graph cannot contain one of them.
-    """
-    tape: list[Recorded] = []
-    with torch.inference_mode(), _recording_kernels(tape), _Recording(tape):
-        function()
-    return tape
-
-
 @contextmanager
-def recorded_graphs() -> Iterator[Totals]:
+def recorded_graphs() -> Iterator[None]:
     """Within the block, let new streams on a CPU capture functions as recorded graphs."""
-    totals = Totals()
 
     def capture(function: Callable[[], None]) -> Callable[[], None]:
-        graph = captured(function, totals)
+        return RecordedGraph(function).replay
 
-        def replay() -> None:
-            totals.replays += 1
-            graph.replay()
-
-        return replay
-
-    def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Capture:
-        return capture
-
-    with patch.object(cuda_graph, "new_capture", new_capture):
-        yield totals
-
-
-def captured(function: Callable[[], None], totals: Totals) -> RecordedGraph:
-    """Warm up and record `function` as a capture would, and count it."""
-    for _ in range(_WARM_UPS):
-        with torch.inference_mode():
-            function()
-    graph = RecordedGraph(function)
-    totals.graphs += 1
-    totals.launches += sum(operation.is_kernel for operation in graph.operations)
-    totals.operations += sum(not operation.is_kernel for operation in graph.operations)
-    return graph
+    with patch.object(cuda_graph, "new_capture", lambda device, stream: capture):
+        yield
 
 
 def tensors(nested: Any) -> tuple[Tensor, ...]:
     """Return all tensors in nested arguments or results."""
     return tuple(leaf for leaf in tree_flatten(nested)[0] if isinstance(leaf, Tensor))
-
-
-def storage_of(tensor: Tensor) -> int:
-    """Identify the memory of a tensor."""
-    return tensor.untyped_storage()._cdata
 
 
 def poison(tensor: Tensor) -> None:
@@ -167,18 +113,18 @@ def poison(tensor: Tensor) -> None:
         whole.fill_(True if is_flag else torch.iinfo(tensor.dtype).max // 3)
 
 
-@dataclass
+def are_views(results: Iterable[Tensor], reads: Iterable[Tensor]) -> bool:
+    """Whether all results are in the memory of what was read."""
+    held = {_storage_of(tensor) for tensor in reads}
+    return all(_storage_of(result) in held for result in results)
+
+
 class _Recording(TorchDispatchMode):
-    """Records PyTorch's operations.
+    """Records PyTorch's operations on a tape, without views and checks of shapes."""
 
-    Attributes:
-        tape: receives them.
-    """
-
-    tape: list[Recorded]
-
-    def __post_init__(self) -> None:
+    def __init__(self, tape: list[Recorded]) -> None:
         super().__init__()
+        self._tape = tape
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -190,7 +136,7 @@ class _Recording(TorchDispatchMode):
         result = func(*args, **options)
         reads, results = tensors((args, options)), tensors(result)
         if func._schema.is_mutable or not are_views(results, reads):
-            self.tape.append(Recorded(lambda: func(*args, **options), reads, results))
+            self._tape.append(Recorded(lambda: func(*args, **options), reads, results))
         return result
 
 
@@ -199,48 +145,16 @@ def _has_mask(args: tuple[Any, ...]) -> bool:
     return any(tensor.dtype == torch.bool for tensor in tensors(args[1:2]))
 
 
-def are_views(results: Iterable[Tensor], reads: Iterable[Tensor]) -> bool:
-    """Whether all results are in the memory of what was read."""
-    held = {storage_of(tensor) for tensor in reads}
-    return all(storage_of(result) in held for result in results)
+def _storage_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 def _own_storages(operations: Iterable[Recorded]) -> list[Tensor]:
     """Return a tensor on each storage that the operations allocate."""
     foreign, own = set[int](), dict[int, Tensor]()
     for operation in operations:
-        foreign |= {storage_of(tensor) for tensor in operation.reads} - own.keys()
+        foreign |= {_storage_of(tensor) for tensor in operation.reads} - own.keys()
         for result in operation.results:
-            if storage_of(result) not in foreign:
-                own.setdefault(storage_of(result), result)
+            if _storage_of(result) not in foreign:
+                own.setdefault(_storage_of(result), result)
     return list(own.values())
-
-
-@contextmanager
-def _recording_kernels(tape: list[Recorded]) -> Iterator[None]:
-    """Record launches of interpreted Triton kernels, if Triton interprets in this process."""
-    kind = _interpreted_kind()
-    if kind is None:
-        yield
-        return
-    launch = kind.run
-
-    def run(kernel: Any, *args: Any, **options: Any) -> None:
-        with _disable_current_modes():
-            launch(kernel, *args, **options)
-        repeat = lambda: launch(kernel, *args, **options)  # noqa: E731
-        tape.append(Recorded(repeat, tensors(args), is_kernel=True))
-
-    with patch.object(kind, "run", run):
-        yield
-
-
-def _interpreted_kind() -> Any:
-    """Return the class of interpreted kernels; None where kernels are not interpreted."""
-    import os
-
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        return None
-    from triton.runtime.interpreter import InterpretedFunction
-
-    return InterpretedFunction

@@ -95,7 +95,7 @@ class Listener:
         return spoken
 
 
-def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> dict[int, RowOutput]:
+def converse(runner: Runner) -> dict[int, RowOutput]:
     """Start, pause, cancel and finish rows at random, with and without prepared prompts.
 
     Some rows start from a computed prefix, and some from a reference that primes the codec.
@@ -103,22 +103,22 @@ def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> d
     Returns:
         What was spoken to its end, by the number of its start.
     """
-    choices, listener = random.Random(seed), Listener(runner)
+    choices, listener = random.Random(2), Listener(runner)
     numbers, finished, started = dict[int, int](), dict[int, RowOutput](), 0
 
     def finish(row: int) -> None:
         finished[numbers[row]] = listener.finish(row)
 
-    for _ in range(steps):
+    for _ in range(16):
         for row in runner.free_rows:
-            if choices.random() < 0.5 and started < contexts:
+            if choices.random() < 0.5 and started < 5:
                 _start_any(listener, row, started, choices)
                 numbers[row], started = started, started + 1
         if listener.rows and choices.random() < 0.12:
             listener.cancel(choices.choice(sorted(listener.rows)))
         speak = [row for row in listener.rows if choices.random() < 0.8]
-        windows = {row: choices.choice((1, 3, 7, 12)) for row in listener.rows}
-        listener.step({row: n for row, n in windows.items() if choices.random() < 0.4}, speak)
+        windows = {row: choices.choice((3, 7, 12)) for row in listener.rows}
+        listener.step({row: n for row, n in windows.items() if choices.random() < 0.3}, speak)
         for row in [row for row, spoken in listener.rows.items() if spoken.has_ended]:
             if choices.random() < 0.5:
                 finish(row)
@@ -144,7 +144,7 @@ def _start_any(listener: Listener, row: int, seed: int, choices: random.Random) 
         row,
         prompt,
         sampling(seed),
-        choices.randint(3, 12),
+        choices.randint(6, 12),
         is_open=False,
         prefix=prefix,
         primed=primed,

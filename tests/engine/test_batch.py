@@ -1,7 +1,5 @@
 """Rows of a batch: a row's codes do not depend on other rows; it waits for text and ends."""
 
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +15,7 @@ from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.passes import Passes
 from voiceagent_tts.engine.sizes import Shapes, graph_sizes
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import (
     LogitRules,
@@ -26,13 +25,11 @@ from voiceagent_tts.model.sampling import (
     SamplingSettings,
     TorchSampler,
     corrected_scores,
-    uniforms,
 )
 
 TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
 SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings(), seed=11)
 ROWS, CAPACITY = 8, 192
-THOROUGH = pytest.mark.thorough
 
 
 def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
@@ -99,28 +96,16 @@ def custom_voice() -> Checkpoint:
     return load()[0]
 
 
-def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
-    """Yield other texts without end, with different lengths, layouts and settings."""
-    numbers = random.Random(seed)
-    words = TEXT.split()
-    while True:
-        text = " ".join(numbers.choices(words, k=numbers.randint(1, 12)))
-        prompt = prompt_of(checkpoint, text, is_streaming=numbers.random() < 0.5)
-        sampling = replace(SAMPLED, seed=numbers.getrandbits(62), repetition_penalty=1.2)
-        yield Request(prompt, numbers.choice([GREEDY, sampling]), numbers.randint(1, 30))
-
-
 PADDED = Shapes(rows=(3, 8), windows=(128, 192, 256), prompts=(16, 64), prompt_rows=(1, 2, 4))
 """Few shapes, as on a GPU: prompts and rows are padded to them."""
 
 
-@pytest.mark.parametrize("longest", [16, *(pytest.param(n, marks=THOROUGH) for n in (24, 64))])
-def test_long_prompts_come_in_parts(base: Checkpoint, longest: int) -> None:
+def test_long_prompts_come_in_parts(base: Checkpoint) -> None:
     """A prompt gives equal codes however it is split, padded and batched with other prompts."""
     cases = [case for case in all_cases() if case.checkpoint == "base-0b6"]
     requests = [Request(case.prompt(base), GREEDY, case.max_frames) for case in cases]
     assert max(len(request.prompt) for request in requests) > 64
-    shapes = Shapes((2, ROWS), (64, 192, 256), (8, longest), (1, 2, 4))
+    shapes = Shapes((2, ROWS), (64, 192, 256), (8, 16), (1, 2, 4))
     listener = Listener(base, shapes)
     for start in range(0, len(cases), ROWS):
         for row, request in enumerate(requests[start : start + ROWS]):
@@ -154,18 +139,6 @@ def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, sh
         assert listener.finish(row).tolist() == case.codes.tolist()
 
 
-def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
-    """A row that joins after a cancelled one keeps none of its keys, penalties or random state."""
-    request = Request(prompt_of(custom_voice), SAMPLED, 20)
-    listener = Listener(custom_voice)
-    listener.join(0, next(noise(custom_voice, 1)))
-    for _ in range(3):
-        listener.step()
-    listener.cancel(0)
-    listener.join(0, request)
-    assert torch.equal(listener.finish(0), alone(custom_voice, request))
-
-
 @pytest.mark.parametrize("shapes", [None, graph_sizes(ROWS, CAPACITY).talker])
 def test_pages_that_hold_no_numbers_are_harmless(
     custom_voice: Checkpoint, shapes: Shapes | None
@@ -180,57 +153,17 @@ def test_pages_that_hold_no_numbers_are_harmless(
     assert torch.equal(listener.finish(0), alone(custom_voice, request))
 
 
-def test_many_requests_share_few_rows(load_tiny: LoadTiny) -> None:
-    """Requests that wait for a free row get the codes that they would get at once."""
-    checkpoint = load_tiny("voice_design-1b7")
-    cases = [case for case in all_cases() if case.checkpoint == "voice_design-1b7"]
-    requests = [Request(case.prompt(checkpoint), GREEDY, case.max_frames) for case in cases]
-    made = generate_codes(checkpoint.network, requests, rows=3, capacity=CAPACITY)
-    assert [codes.tolist() for codes in made] == [case.codes.tolist() for case in cases]
-
-
-def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> None:
-    """Random numbers depend on the row's seed and its own frame, also after a pause."""
-    drawn: list[float] = []
-
-    class Noting(TorchSampler):
-        """A sampler that records its random numbers."""
-
-        def sample(
-            self,
-            logits: Tensor,
-            uniform: Tensor,
-            settings: RowSettings,
-            rules: LogitRules | None = None,
-        ) -> Tensor:
-            drawn.extend(uniform.tolist())
-            return super().sample(logits, uniform, settings, rules)
-
-    samplers = (
-        Noting(SamplingBounds.of([SAMPLED.talker])),
-        Noting(SamplingBounds.of([SAMPLED.predictor])),
-    )
-    batch = Batch(custom_voice.network, 1, CAPACITY, samplers=samplers)
-    batch.join(0, prompt_of(custom_voice), replace(SAMPLED, seed=7), 90)
-    for step in range(60):
-        batch.step([0] if step % 3 else [])
-    frames = batch.frames(0)
-    assert frames > 33
-    codebooks = custom_voice.network.codebooks
-    (expected,) = uniforms(np.array([7], np.uint64), np.arange(frames + 1)[None], codebooks)
-    following = np.concatenate((expected[:-1, 1:], expected[1:, :1]), axis=1)
-    assert drawn == [expected[0, 0], *following.flatten()]
-
-
-def test_talker_and_predictor_have_settings_of_their_own(custom_voice: Checkpoint) -> None:
-    """The predictor's settings do not affect codebook 0 of a frame; the talker's do."""
-    prompt = prompt_of(custom_voice)
-    greedy_rest = replace(SAMPLED, predictor=SamplingSettings(is_sampled=False))
-    wild = replace(SAMPLED, talker=SamplingSettings(temperature=50.0, top_k=0))
-    requests = [Request(prompt, sampling, 1) for sampling in (SAMPLED, greedy_rest, wild)]
-    usual, same_first, other = generate_codes(custom_voice.network, requests, 1, CAPACITY)
-    assert same_first[0, 0] == usual[0, 0] != other[0, 0]
-    assert not torch.equal(same_first, usual)
+def test_a_row_that_gets_another_page_goes_on(custom_voice: Checkpoint) -> None:
+    """It has the codes of a row that had all its pages from the start."""
+    prompt = prompt_of(custom_voice, "Fox. " * 60, is_streaming=False)
+    request = Request(prompt, SAMPLED, 2 + PAGE_POSITIONS - len(prompt))
+    whole, growing = (Listener(custom_voice, capacity=2 * PAGE_POSITIONS) for _ in range(2))
+    whole.join(0, request)
+    growing.join(0, request, pages=[3])
+    while not growing.batch.full_rows([0]):
+        growing.step()
+    growing.batch.set_pages(0, [3, 1])
+    assert torch.equal(growing.finish(0), whole.finish(0))
 
 
 def test_prompts_of_a_burst_share_passes(
@@ -251,14 +184,6 @@ def test_prompts_of_a_burst_share_passes(
         batch.join(row, prompt_of(custom_voice, "Yes."), SAMPLED, 4)
     batch.prefill()
     assert shared == [16, 16, 8]
-
-
-def test_prompts_are_sent_through_a_buffer_of_the_largest_pass(custom_voice: Checkpoint) -> None:
-    """Several prompts share a pass only while they have fewer positions together than one may."""
-    shapes = graph_sizes(40, 512, has_windows=False).talker
-    passes = Batch(custom_voice.network, 40, 512, shapes=shapes).passes
-    largest = max(count * length for name, count, length, _ in passes.keys() if name == "prefill")
-    assert len(passes._prompts.tensor) == largest == 512
 
 
 def test_padding_writes_into_no_page_of_a_beginning_that_failed(
@@ -337,17 +262,6 @@ def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
     small = len(prompt) + 9
     lengths = [len(made) for made in generate_codes(custom_voice.network, requests, 2, small)]
     assert lengths == [1, 7, 9]
-
-
-def test_more_text_than_a_row_holds_is_not_spoken(custom_voice: Checkpoint) -> None:
-    """A row that is fed beyond its capacity ends there, although more text is fed."""
-    prompt = replace(prompt_of(custom_voice), trailing_text_ids=())
-    listener = Listener(custom_voice, capacity=64)
-    listener.join(0, Request(prompt, SAMPLED, 10_000), is_open=True, needs_all_text=True)
-    for _ in range(3):
-        listener.batch.feed(0, prompt.text_ids[-1:] * 150)
-    listener.batch.feed(0, prompt.text_ids[-1:], is_last=True)
-    assert len(listener.finish(0)) == 64 - len(prompt)
 
 
 @pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from testbed.engine_driving import CUSTOM_VOICE, load
-from testbed.runner_driving import state_after
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound, split_windows
-from voiceagent_tts.engine.cuda_graph import Stream, StreamEvent
+from voiceagent_tts.engine.cuda_graph import Stream
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 
 ROWS, FRAMES = 3, 40
@@ -95,62 +94,6 @@ def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
     stream.drop(1)
     stream.start(2, None)
     assert [sound.row for sound in stream.collect(is_waiting=True)] == [0]
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("reference_frames", [9, 27], ids=["one part", "three parts"])
-def test_primed_rows_continue_their_reference(codes: Tensor, reference_frames: int) -> None:
-    """A row primed with a reference sounds as if it had spoken the reference; other rows do not."""
-    shifted = codes.clone()
-    end = reference_frames + 4
-    shifted[1, :4] = codes[0, reference_frames:end]
-    stream = CodecStream(load(CUSTOM_VOICE)[1], shifted, STREAM, exact_sizes(ROWS, FRAMES).codec)
-    stream.start(0, None)
-    stream.start(1, state_after(stream.prime(codes[0, :reference_frames].long())))
-    sounds = {sound.row: sound.pcm for sound in decode(stream, {0: 4, 1: 4})}
-    expected = whole(codes, 0, end)
-    assert difference(sounds[0], expected[: 4 * FRAME_SAMPLES]) <= 8
-    assert difference(sounds[1], expected[reference_frames * FRAME_SAMPLES :]) <= 8
-
-
-class _Slow(Stream):
-    """A stream that reaches an event only when its caller waits for the event."""
-
-    def __init__(self) -> None:
-        super().__init__(torch.device("cpu"), is_captured=False)
-        self.marked = self.reached = 0
-
-    def mark(self) -> StreamEvent:
-        self.marked += 1
-        return _Ahead(self, self.marked)
-
-
-class _Ahead(StreamEvent):
-    """An event of a `_Slow` stream."""
-
-    def __init__(self, stream: _Slow, number: int) -> None:
-        super().__init__(None)
-        self._stream, self._number = stream, number
-
-    @property
-    def is_past(self) -> bool:
-        return self._number <= self._stream.reached
-
-    def wait(self) -> None:
-        self._stream.reached = max(self._stream.reached, self._number)
-
-
-@torch.inference_mode()
-def test_a_slow_codec_is_waited_for(codes: Tensor) -> None:
-    """At most 32 codec calls are in flight, however many frames are requested at once."""
-    slow, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
-    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, slow, sizes)
-    stream.start(0, None)
-    heard = list[int]()
-    for _ in range(2):
-        stream.decode({0: 20}, {0: FRAMES}, slow.mark())
-        heard += [sound.frames for sound in stream.collect(is_waiting=False)]
-    assert heard == [8]
 
 
 def test_a_first_frame_waits_for_no_other_window() -> None:

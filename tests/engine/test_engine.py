@@ -2,7 +2,6 @@ import gc
 import itertools
 from itertools import islice
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from testbed.agent_text import agent_sentences
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from testbed.heard_words import HeardWords
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.engine.batch import Step
-from voiceagent_tts.engine.cuda_graph import StreamEvent
 from voiceagent_tts.engine.guards import RunawayDetector
 from voiceagent_tts.engine.prompt_cache import PromptCache
 from voiceagent_tts.engine.sequence import EngineContext, Sequence
@@ -202,75 +199,6 @@ def test_a_designed_voice_needs_its_description() -> None:
     assert "description" in refused.message
     events = driver.run(*driver.open(2, TEXT, instruct="an old sailor"))
     assert isinstance(last_of(events, 2), Done)
-
-
-def test_audio_of_all_rows_is_one_message(driver: Driver) -> None:
-    """One step sends one `AudioStep`, however many rows made audio."""
-    for context in (1, 2, 3):
-        driver.send(*driver.open(context, LONG, seed=context))
-    for _ in range(8):
-        driver.engine.step()
-    driver.events.clear()
-    driver.engine.step()
-    (step,) = driver.events
-    assert isinstance(step, AudioStep)
-    assert [row.context for row in step.rows] == [1, 2, 3]
-
-
-def test_audio_of_earlier_steps_is_sent_while_the_device_computes(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Audio that is complete once a step was launched does not wait until the step ends."""
-    past: list[bool] = []
-
-    class Held(StreamEvent):
-        """An event of the codec's stream that is past when the test says so."""
-
-        @property
-        def is_past(self) -> bool:
-            return bool(past)
-
-    stream = driver.runner._codec._stream
-    monkeypatch.setattr(stream, "mark", lambda: Held(None))
-    for context in (1, 2):
-        driver.send(*driver.open(context, LONG, seed=context))
-    while driver.runner._codec.calls_in_flight < 2:
-        driver.engine.step()
-    assert not driver.events
-    sent: list[list[int]] = []
-    collect = driver.runner._batch.collect
-
-    def note() -> Step:
-        steps = (event for event in driver.events if isinstance(event, AudioStep))
-        sent.append([row.context for step in steps for row in step.rows])
-        return collect()
-
-    monkeypatch.setattr(driver.runner._batch, "collect", note)
-    past.append(True)
-    driver.engine.step()
-    assert sent == [[1, 2]]
-    driver.run(Cancel(2))
-    alone = Driver().run(*driver.open(1, LONG, seed=1))
-    assert len(pcm_of(driver.events, 1)) == len(pcm_of(alone, 1))
-
-
-def test_the_cost_of_a_start_includes_the_host_s_part(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A prompt that takes 30 ms to build is known to cost them, so that few start in one step."""
-    start = driver.runner.start
-
-    def slow_start(*how: Any, **more: Any) -> None:
-        driver.now += 0.03
-        start(*how, **more)
-
-    monkeypatch.setattr(driver.runner, "start", slow_start)
-    driver.send(*driver.open(1, LONG))
-    for _ in range(4):
-        driver.engine.step()
-    driver.send(*driver.open(2, LONG))
-    driver.engine.step()
-    assert driver.engine._scheduler.costs.start_s == pytest.approx(0.03)
 
 
 FAULTS = {

@@ -16,16 +16,14 @@ from testbed.linked_models import link_with_short_runs
 from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.replay import choices_along
-from testbed.runner_driving import Listener, RowOutput, difference, prompt_of, sampling
+from testbed.runner_driving import Listener, RowOutput, difference
 from voiceagent_tts.engine.load import load_engine, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes
-from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.seam.events import Done
 
 pytestmark = ON_GPU
@@ -152,34 +150,6 @@ def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> N
     assert sum(stream.graphs for stream in streams.values()) == captured
 
 
-def test_a_prefix_changes_no_code(graphed: Runner) -> None:
-    """A prompt with a prepared prefix gives the codes of the whole prompt."""
-    prompt = prompt_of()
-    beginning = Prompt(prompt.text_ids[:7], prompt.codec_ids[:7])
-    spoken = []
-    for prefix in (None, graphed.prepare(beginning, [1])):
-        graphed.start(1, prompt, sampling(), 20, is_open=False, prefix=prefix)
-        listener = Listener(graphed, {1: RowOutput()})
-        spoken.append(listener.finish(1))
-    assert spoken[0].codes == spoken[1].codes
-
-
-def test_sound_of_a_cancelled_row_is_dropped(graphed: Runner) -> None:
-    """A row that restarts while its sound is in flight returns only the new sound."""
-    listener = Listener(graphed)
-    listener.start(0, seed=1)
-    expected = listener.finish(0)
-    listener.start(0, seed=2)
-    for _ in range(6):
-        listener.step({})
-    listener.runner.step([0], {0: 7})
-    listener.cancel(0)
-    listener.start(0, seed=1)
-    spoken = listener.finish(0)
-    assert spoken.codes == expected.codes
-    assert difference(spoken, expected) <= 8
-
-
 def test_float32_chooses_what_the_cpu_chooses() -> None:
     """Along the reference's speech GPU and CPU choose equal codes, except for near ties."""
     same = total = 0
@@ -213,10 +183,3 @@ def test_an_engine_speaks_within_its_memory(precision: str, tmp_path: Path) -> N
     assert pcm_of(events, 1)
     assert isinstance(events[-1], Done)
     assert free - torch.cuda.mem_get_info()[0] < 3.0e9 * 1.05
-
-
-def test_too_little_memory_is_told() -> None:
-    """A memory limit below the size of the weights is refused with both numbers."""
-    options = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), "cuda", gpu_memory_gb=0.1)
-    with pytest.raises(VoiceAgentError, match="0.10 GB of GPU memory are too little"):
-        load_engine(options, list, lambda event: None)

@@ -1,14 +1,10 @@
 """The memory plan of a GPU, with simulated memory."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from testbed.engine_driving import load
 from voiceagent_tts.engine import gpu_memory, make_runner
 from voiceagent_tts.engine.gpu_memory import GpuMemory, MemoryNeeds
-from voiceagent_tts.engine.sizes import exact_sizes
 from voiceagent_tts.errors import VoiceAgentError
 
 GB = 10**9
@@ -38,31 +34,6 @@ def test_pages_leave_room_for_libraries(
     )
     pages = needs.pages_in(gpu_memory.budget_bytes(None, CUDA, 1), rows=4096)
     assert pages * needs.page + (900_000_000 - loaded) <= free - loaded
-
-
-class _Counted:
-    """Memory in which a runner takes `taken` bytes."""
-
-    def __init__(self, taken: int) -> None:
-        self._readings = iter((2 * GB, 2 * GB + taken, 2 * GB))
-
-    def allocated(self) -> int:
-        return next(self._readings)
-
-    def peak(self, run: Callable[[], None]) -> int:
-        return 0
-
-    def release(self) -> None:
-        pass
-
-
-def test_all_that_a_runner_takes_is_planned() -> None:
-    """Beside the pages of rows there is one more, which pads batches."""
-    parts, taken = load(), GB
-    needs = gpu_memory.measure_needs(
-        _Counted(taken), *parts, 2, 512, exact_sizes(2, 512), 0, has_graphs=False
-    )
-    assert needs.rows + needs.row_pages * needs.page == taken
 
 
 def test_pain_11_a_limit_of_gpu_memory_counts_libraries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,16 +87,6 @@ def test_sound_below_the_cap_is_no_noise_however_far_the_row_is(lag: int) -> Non
     assert detector.makes_noise(cap)
 
 
-@pytest.mark.parametrize("silent", range(12))
-def test_a_circle_with_silence_in_it_is_noise(silent: int) -> None:
-    """A sound that comes back every second is no silence."""
-    detector = RunawayDetector()
-    for number in range(50):
-        detector.add_frame(number % 12)
-        detector.add_audio(is_silent=number % 12 >= 12 - silent)
-    assert detector.makes_noise(None)
-
-
 @dataclass
 class Sick:
     """A tiny model that a test changes until it misbehaves, with room for long sequences."""
@@ -232,22 +222,6 @@ def test_a_stillborn_run_is_spoken_with_another_seed(sick: Sick) -> None:
     heard = pcm_of(driver.run(*driver.open(1, TEXT, seed=seed)), 1)
     assert heard == pcm_of(other.run(*other.open(1, TEXT, seed=seed ^ 1)), 1)
     assert len(heard) > 4 * FRAME_SAMPLES
-
-
-def test_a_second_stillborn_run_is_heard(sick: Sick) -> None:
-    """A text is tried at most twice; the second attempt is sent as it is."""
-    sick.set(do_sample=False, subtalker_dosample=False)
-    (codes,) = sick.codes(range(1), 3)
-    sick.head[sick.end] = 2 * sick.head[codes[2, 0]]
-    (codes,) = sick.codes(range(1), 8)
-    assert len(codes) == 2
-    sick.begin_silently(codes)
-    driver = sick.driver()
-    driver.send(*driver.open(1, TEXT))
-    for _ in range(3):
-        driver.engine.step()
-    assert driver.events == []
-    assert len(pcm_of(driver.run(), 1)) == 2 * FRAME_SAMPLES  # the first frame is silent
 
 
 def test_silence_before_the_first_sound_is_kept_where_it_is_asked_for(sick: Sick) -> None:

@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, Driver
-from testbed.failing_captures import failing_captures
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine import device_choice
 from voiceagent_tts.engine import load as loading
 from voiceagent_tts.engine.device_choice import check_bits, choose_kernels
-from voiceagent_tts.engine.load import FolderSource, load_engine, load_runner
+from voiceagent_tts.engine.load import FolderSource, load_engine
 from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.errors import CheckpointError, VoiceAgentError
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_state import DecodeCall
@@ -26,13 +25,6 @@ OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, thre
 def load(**options: object) -> object:
     """Load an engine with no commands."""
     return load_engine(replace(OPTIONS, **options), list, lambda event: None)  # type: ignore[arg-type]
-
-
-def test_a_row_has_four_thousand_positions() -> None:
-    """A row holds five minutes of speech; on a CPU, unused pages take no memory."""
-    engine = load()
-    assert engine._runner.capacity == 4096  # type: ignore[attr-defined]
-    assert engine._runner.pages == 2 * 16  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -53,18 +45,6 @@ def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> No
         load(**options)
 
 
-def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`cuda`, which is also the default, is a device that PyTorch can make the current one."""
-    chosen = list[int]()
-    index_of = torch.cuda._utils._get_device_index  # as `set_device` reads its argument
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(index_of(device)))
-    for device in ("cuda", "cuda:1"):
-        with pytest.raises(CheckpointError):
-            load_runner(replace(OPTIONS, device=device, model="nowhere"))
-    assert chosen == [0, 1]
-
-
 def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture) -> None:
     """If fused kernels fail, `auto` uses plain kernels and logs why; on a CPU it logs nothing."""
     config = FolderSource(REFERENCE / CUSTOM_VOICE).config
@@ -77,14 +57,6 @@ def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture)
         "using plain kernels, which are slower, because fused kernels failed: "
         "meta is not an NVIDIA GPU"
     ]
-
-
-def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
-    """One log line says which kernels and graphs the engine uses."""
-    with caplog.at_level("INFO", logger=load_runner.__module__):
-        load()
-    said = f"{CUSTOM_VOICE} runs on cpu in float32, with plain kernels"
-    assert said in [record.getMessage() for record in caplog.records]
 
 
 def test_few_bits_are_for_a_cpu() -> None:
@@ -116,38 +88,6 @@ def test_float32_is_float32(dtype: torch.dtype, precision: str) -> None:
     device_choice.set_tf32(dtype)
     assert torch.backends.cuda.matmul.fp32_precision == precision
     assert torch.backends.cudnn.conv.fp32_precision == precision  # type: ignore[attr-defined]
-
-
-@pytest.mark.usefixtures("as_it_was")
-@pytest.mark.parametrize("has_tf32", [False, True])
-def test_both_interfaces_of_tf32_can_be_read(has_tf32: bool) -> None:
-    """Inductor and TunableOp read the older interface, which must agree with the newer one."""
-    for is_allowed in (not has_tf32, has_tf32):
-        device_choice.set_tf32(torch.bfloat16 if is_allowed else torch.float32)
-    assert torch.backends.cuda.matmul.allow_tf32 is has_tf32
-    assert torch.backends.cudnn.allow_tf32 is has_tf32
-    assert torch.get_float32_matmul_precision() == ("high" if has_tf32 else "highest")
-
-
-def test_a_capture_that_works_is_shown() -> None:
-    """With graphs and no fault, nothing is reported as missing."""
-    with failing_captures(after=10**9):
-        _, runner = load_runner(replace(OPTIONS, capacity=512, is_deterministic=True))
-    assert runner.description == {
-        "kernels": "plain",
-        "kernel_fault": "",
-        "codec_kernels": "plain",
-        "codec_fault": "",
-        "has_graphs": True,
-    }
-
-
-def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner reports why plain kernels run although fused ones were requested."""
-    fault = "ImportError: no Triton"
-    monkeypatch.setattr("voiceagent_tts.engine.load.choose_kernels", lambda *_: ("plain", fault))
-    _, runner = load_runner(OPTIONS)
-    assert runner.description["kernel_fault"] == fault
 
 
 @pytest.mark.parametrize("instruct", ["Calmly. " * 9, "Calmly. " * 40])
@@ -205,12 +145,3 @@ def test_a_codec_that_cannot_be_fused_is_plain(
     named = replace(OPTIONS, codec_kernels="fused")
     with pytest.raises(VoiceAgentError, match="codec_kernels that work on cuda, got fused: codec"):
         loading._load_codec(failing_codec, named, torch.device("cuda"))
-
-
-def test_a_codec_that_leaves_no_gpu_ends_the_load(
-    failing_codec: FolderSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an illegal access nothing can be loaded in this process; the worker starts anew."""
-    monkeypatch.setattr(device_choice, "_still_computes", lambda device: False)
-    with pytest.raises(RuntimeError, match="have left cuda unusable: codec: 1 from plain"):
-        loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))

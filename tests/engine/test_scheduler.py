@@ -145,34 +145,6 @@ def test_no_row_is_ahead_of_its_credit(wishes: list[Wish], device: Device) -> No
             assert made * FRAME_SAMPLES < listener.context.samples_wanted + FRAME_SAMPLES
 
 
-def test_a_starved_row_costs_nothing() -> None:
-    """A row that waits for text is in no step, and its last frames are decoded."""
-    wish = Wish(runs=(20,), text_at=((0.0, 7), (1.0, 20)))
-    simulation = Simulation([wish], Device(rows=1))
-    while simulation.now < 1.0:
-        plan = simulation.step()
-        if 0.5 < simulation.now < 1.0:
-            assert not plan.step and not plan.decode
-            assert simulation.listeners[0].frames == 7
-    (listener,) = simulation.run()
-    assert listener.frames == 20
-    assert listener.gaps == 0
-
-
-def test_windows_grow_with_the_lead() -> None:
-    """The first window is one frame; later ones leave the listener the lead that words need."""
-    slow = Device(rows=1, step_s=0.05)
-    simulation = Simulation([Wish(runs=(90,), max_lead_s=4.0)], slow)
-    windows = list[int]()
-    while simulation.coming or simulation.speaking:
-        windows += [frames for _, frames in simulation.step().decode]
-    assert windows[0] == 1
-    # the last windows take the remaining frames
-    assert sorted(set(windows[:-1])) == [1, 2, 4, 8, 12]
-    grown = windows[: windows.index(12) + 1]
-    assert grown == sorted(grown)
-
-
 def test_first_sounds_go_before_listeners_with_plenty() -> None:
     """A row with more than a second of lead waits while another row owes its first sound."""
     rich, poor, new = listening(row=0), listening(row=1), listening(row=2)
@@ -401,41 +373,6 @@ def test_a_file_gets_every_page_that_it_has_reserved() -> None:
     assert scheduler.memory.free_pages == 0
 
 
-def test_the_file_with_the_most_left_gives_way_to_a_listener() -> None:
-    """Only where no page is free, and never to another file."""
-    scheduler = Scheduler(Pace(), rows=4, pages=5)
-    scheduler.costs.record(1, 0, 0.01)
-    listener = holding(0, 1, scheduler, is_batch=False)
-    files = [holding(number, 1, scheduler, is_batch=True) for number in (2, 1)]
-    contexts = [waiting(9, is_batch=True), listener, *files]
-    assert scheduler.giving_way(listener, contexts) is None
-    assert scheduler.extend(listener, contexts) and scheduler.extend(listener, contexts)
-    assert scheduler.giving_way(listener, contexts) is files[0]
-    files[0].current.detector.frames = 80
-    assert scheduler.giving_way(listener, contexts) is files[1]
-    assert scheduler.giving_way(files[0], contexts) is None
-    assert scheduler.giving_way(listener, [listener]) is None
-
-
-def test_no_file_gives_way_while_an_ended_row_has_pages() -> None:
-    """A row that makes no more frames gives its pages up before its audio is complete."""
-    scheduler = Scheduler(Pace(), rows=4, pages=4)
-    listener = holding(0, 1, scheduler, is_batch=False)
-    ended, file = holding(2, 1, scheduler, is_batch=True), holding(1, 2, scheduler, is_batch=True)
-    waits = waiting(9, is_batch=True)
-    waits.waits_for_memory = True
-    contexts = [listener, ended, file, waits]
-    assert ended.active is not None
-    ended.active.add_frame(is_end=True)
-    scheduler.memory.take_back(contexts)
-    assert not waits.waits_for_memory
-    assert scheduler.giving_way(listener, contexts) is None
-    assert scheduler.extend(listener, contexts)
-    assert scheduler.giving_way(listener, contexts) is file
-    scheduler.memory.release(ended, contexts)
-    assert scheduler.memory.free_pages == 0
-
-
 def test_a_row_that_finds_no_page_leaves_its_own_to_the_next() -> None:
     """Of two rows that are full in one step, one goes on."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
@@ -443,30 +380,6 @@ def test_a_row_that_finds_no_page_leaves_its_own_to_the_next() -> None:
     contexts = [first, second]
     assert not scheduler.extend(first, contexts)
     assert scheduler.extend(second, contexts)
-
-
-@pytest.mark.parametrize(
-    ("is_batch", "has_spoken", "waits"),
-    [(False, False, False), (False, True, True), (True, False, True)],
-)
-def test_a_sequence_without_pages_waits_or_is_refused(
-    is_batch: bool, has_spoken: bool, waits: bool
-) -> None:
-    """Files, and contexts that have spoken, wait until a row is released; others are refused."""
-    scheduler, first, second = Scheduler(Pace(), 2, 4), waiting(0), waiting(1, is_batch=is_batch)
-    contexts = [first, second]
-    if has_spoken:
-        second.record_sent(SAMPLE_RATE_HZ, 0.0)
-    assert scheduler.reserve(first, 1, 3, contexts)
-    if not waits:
-        with pytest.raises(OverloadedError, match="needs about 2 pages of memory, and 1 are free"):
-            scheduler.reserve(second, 1, 2, contexts)
-        return
-    assert scheduler.reserve(second, 1, 2, contexts) is None
-    assert not second.can_start
-    scheduler.memory.release(first, contexts)
-    assert second.can_start
-    assert scheduler.reserve(second, 1, 2, contexts)
 
 
 def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -> int | None:
@@ -527,16 +440,6 @@ def test_a_full_codec_is_given_first_audio_only() -> None:
     assert planned([*spoken, *silent]) == dict.fromkeys(range(20, 60), 1)
 
 
-@pytest.mark.parametrize("rows", [1, 4, 50, 100])
-def test_the_limit_grows_with_the_rows(rows: int) -> None:
-    """An empty codec is given up to a fixed number of frames and some per row, and no more."""
-    contexts = [
-        decoding_context(row, has_spoken=True, undecoded=40, decoding=0) for row in range(rows)
-    ]
-    given = sum(planned(contexts).values())
-    assert given == min(12 * rows, 128 + 4 * rows)
-
-
 def test_no_file_is_decoded_before_a_listener() -> None:
     """Not with its first frames either, and only as far as the codec has room for them."""
     files = [
@@ -551,13 +454,3 @@ def test_no_file_is_decoded_before_a_listener() -> None:
     given = planned([*files, listener])
     assert next(iter(given)) == listener.id
     assert len(given) == 1 + len(files)
-
-
-def test_who_has_the_least_audio_is_decoded_first() -> None:
-    """Where not all windows fit, those of the listeners with the least audio in hand do."""
-    contexts = [
-        decoding_context(row, has_spoken=True, undecoded=40, decoding=0) for row in range(100)
-    ]
-    given = planned(contexts[::-1])
-    assert list(given) == list(range(len(given)))
-    assert len(given) < 100

@@ -2,8 +2,7 @@
 
 import gc
 import re
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,8 +13,7 @@ import pytest
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.kind import KIND
-from voiceagent_tts.engine.row_memory import RowMemory
-from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.scheduler import Plan, Scheduler
 from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
@@ -34,19 +32,6 @@ def chunks_of(events: list[Event], context: int) -> list[int]:
         for part in rows
         if part.context == context
     ]
-
-
-def test_windows_grow_and_change_nothing() -> None:
-    """Frames decoded together, as the lead allows, sound like frames decoded one at a time."""
-    single, ramped = Driver(), Driver(step_s=0.0)
-    expected = pcm_of(single.run(*single.open(1, TEXT)), 1)
-    heard = pcm_of(ramped.run(*ramped.open(1, TEXT)), 1)
-    assert set(chunks_of(single.events, 1)) == {1}
-    windows = chunks_of(ramped.events, 1)
-    assert windows[0] == 1
-    assert max(windows) > 4
-    difference = np.frombuffer(heard, "<i2").astype(int) - np.frombuffer(expected, "<i2")
-    assert np.abs(difference).max() <= 8  # random weights amplify rounding
 
 
 @pytest.mark.parametrize("frames", [1, 3, 16])
@@ -87,19 +72,6 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
     assert np.abs(difference).max() <= 8
 
 
-def test_a_sequence_does_not_wait_for_a_preparation() -> None:
-    """A sequence whose text is ready does not wait for a preparation; the next one uses it."""
-    driver = Driver()
-    options = {"voice": "vivian", "language": "en", "feeding": "token"}
-    driver.send(Prepare(**options), *driver.open(1, TEXT, **options))
-    driver.engine.step()
-    assert driver.engine.metrics["starts_total"] == 1
-    assert driver.engine.metrics["prefix_cache_misses_total"] == 1
-    driver.run()
-    driver.run(*driver.open(2, TEXT, **options))
-    assert driver.engine.metrics["prefix_cache_hits_total"] == 1
-
-
 def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
     """An impossible preparation is skipped, and a context with its settings gets the error."""
     driver = Driver()
@@ -111,20 +83,6 @@ def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
     assert isinstance(last_of(driver.run(*driver.open(2, TEXT)), 2), Done)
 
 
-def test_a_beginning_without_pages_costs_no_other() -> None:
-    """If all pages are in use, a preparation is skipped and earlier prefixes stay."""
-    driver = Driver(pages=1, step_s=0.0)
-    options = {"voice": "vivian", "language": "en", "feeding": "token"}
-    driver.run(Prepare(**options))
-    submit, credit = driver.open(1, "Hello there, ", more=True, **options)
-    driver.run(submit, credit)
-    assert driver.engine.metrics["free_pages"] == 0
-    driver.run(Prepare(**options | {"language": "de"}))
-    driver.run(Cancel(1))
-    driver.run(*driver.open(2, TEXT, **options))
-    assert driver.engine.metrics["prefix_cache_hits_total"] == 2
-
-
 def test_a_beginning_that_never_fits_costs_no_other() -> None:
     """One that is larger than the memory for all is skipped, and earlier ones stay."""
     driver = Driver(step_s=0.0)
@@ -134,24 +92,6 @@ def test_a_beginning_that_never_fits_costs_no_other() -> None:
     driver.run(Prepare(**options, options=SpeechOptions("Slowly. " * 40)))
     driver.run(*driver.open(1, TEXT, **options))
     assert driver.engine.metrics["prefix_cache_hits_total"] == 1
-
-
-def test_without_memory_for_beginnings_no_page_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is where a seed must give identical bits: nothing is computed ahead."""
-    driver, lend = Driver(step_s=0.0), RowMemory.lend_pages
-    lent = list[int]()
-
-    def noted(self: RowMemory, count: int) -> AbstractContextManager[Sequence[int] | None]:
-        lent.append(count)
-        return lend(self, count)
-
-    monkeypatch.setattr(RowMemory, "lend_pages", noted)
-    driver.runner._prefix_bytes = 0
-    driver.run(Prepare("vivian", "en", "token"))
-    assert lent == []
-    driver.runner._prefix_bytes = driver.runner.page_bytes
-    driver.run(Prepare("vivian", "en", "token"))
-    assert lent == [1]
 
 
 def test_a_prompt_without_memory_is_refused() -> None:
@@ -277,36 +217,6 @@ def test_what_listeners_lack_is_counted() -> None:
     fast.now += 10
     fast.send(Cancel(2))
     assert fast.engine.metrics["underruns_total"] == 0
-
-
-def test_discarded_audio_is_counted() -> None:
-    """A cancel counts audio that was made and not yet played as discarded."""
-    driver = Driver(step_s=0.0)
-    driver.send(*driver.open(1, LONG))
-    for _ in range(10):
-        driver.engine.step()
-    frames = sum(chunks_of(driver.events, 1))
-    driver.run(Cancel(1))
-    assert driver.engine.metrics["discarded_seconds_total"] >= frames * 0.08
-
-
-def test_a_load_beyond_real_time_is_refused() -> None:
-    """If one context uses all of the time, a second one is refused with a time to retry."""
-    driver = Driver(pace=Pace(max_load=0.9), step_s=0.0)
-    steps = driver.runner.step
-    driver.runner.step = lambda *args, **beside: (
-        setattr(driver, "now", driver.now + 0.1),
-        steps(*args, **beside),
-    )[1]
-    driver.send(*driver.open(1, LONG))
-    for _ in range(3):
-        driver.engine.step()
-    driver.send(*driver.open(2, TEXT))
-    driver.engine.step()
-    refused = last_of(driver.events, 2)
-    assert isinstance(refused, Failed)
-    assert refused.code is ErrorCode.OVERLOADED
-    assert driver.engine.metrics["refused_total"] == 1
 
 
 def test_every_metric_is_documented(driver: Driver) -> None:

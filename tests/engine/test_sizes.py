@@ -50,19 +50,3 @@ def test_few_sizes_are_captured(rows: int) -> None:
     assert len(shapes.rows) * (1 + len(shapes.windows)) <= 60
     assert sum(map(len, sizes.codec.values())) <= 28
     assert set(sizes.codec) == set(WINDOWS_FRAMES)
-
-
-def test_without_windows_passes_have_one_graph_for_each_number_of_rows() -> None:
-    """With fused kernels attention reads as far as each row has come, in prompts too."""
-    plain, fused = (graph_sizes(256, 4096, has_windows=has).talker for has in (True, False))
-    assert len(plain.windows) == 4
-    assert list(fused.windows) == [plain.windows[-1]]
-    assert (fused.rows, fused.prompts) == (plain.rows, plain.prompts)
-
-
-def test_one_size_is_one() -> None:
-    """Where bits must not change, rows, windows and calls have one size each."""
-    sizes = fixed_sizes(8, 1024)
-    assert list(sizes.talker.rows) == [8]
-    assert len(sizes.talker.windows) == 1
-    assert {frames: list(counts) for frames, counts in sizes.codec.items()} == {1: [8]}

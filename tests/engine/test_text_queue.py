@@ -126,35 +126,6 @@ def test_any_order_of_reads_gives_the_same_sequences(
         assert sequences_of(context) == sequences_of(whole[id])
 
 
-def test_first_words_are_read_when_they_arrive() -> None:
-    """Until a context has sound, text is read at once when no row can speak without it."""
-    context = make_context()
-    queue = TextQueue({1: context})
-    queue.push(context, submit(1, "It", more=True))  # too little to start
-    queue.push(context, Append(1, " is a fine day", 2, True, "en"))
-    assert not context.unread
-    queue.push(context, Append(1, " for a walk", 16, True, "en"))
-    assert context.unread, "there is enough text to start"
-    context.active = ActiveSequence(0, state=SequenceState.STARVED)
-    queue.push(context, Append(1, " in the park", 27, True, "en"))
-    assert unread_chars(context) == len(" in the park")  # a portion a time, in order
-
-
-@pytest.mark.parametrize("feeding", ["token", "segment"])
-def test_text_of_a_context_with_sound_is_read_later(feeding: Feeding) -> None:
-    """What a listener hears next is read after the launch of a step, and not before."""
-    context = make_context(feeding=feeding)
-    queue = TextQueue({1: context})
-    queue.push(context, submit(1, "First words.", more=True))
-    context.record_sent(1920, 0.0)
-    for text in ("More of", " them", "."):
-        queue.push(context, Append(1, text, 12, True, "en"))
-    assert len(context.unread) == 3
-    assert queue.is_busy
-    queue.read()
-    assert not context.unread
-
-
 def test_a_step_reads_a_bounded_number_of_characters() -> None:
     """The longest text is read in parts; every context gets more than a row speaks in a step."""
     contexts = {id: make_context(id) for id in range(50)}
@@ -172,15 +143,6 @@ def test_a_step_reads_a_bounded_number_of_characters() -> None:
     assert all(len(LONG) - unread_chars(contexts[id]) >= 14 * 5 for id in range(1, 50))
 
 
-def test_a_segment_is_read_whole() -> None:
-    """A segment, whose ids depend on all of its text, is not cut into portions."""
-    context = make_context(feeding="segment")
-    queue = TextQueue({1: context})
-    queue.push(context, submit(1, LONG[:400]))
-    assert len(context.sequences) == 1
-    assert not context.unread
-
-
 def test_unread_text_of_a_cancelled_context_is_dropped() -> None:
     """A context that is cancelled with unread text frees its row, and the engine comes to rest."""
     driver = Driver(rows=2)
@@ -190,23 +152,6 @@ def test_unread_text_of_a_cancelled_context_is_dropped() -> None:
     assert driver.engine.rows_used == 0
     events = driver.run(*driver.open(2, "Hello there.", feeding="token"))
     assert isinstance(events[-1], Done)
-
-
-def test_rows_that_have_run_out_of_text_get_a_little_at_once() -> None:
-    """With sound, starved rows share a portion per step; without, each gets one."""
-    contexts = {id: make_context(id) for id in range(40)}
-    queue = TextQueue(contexts)
-    for context in contexts.values():
-        queue.push(context, submit(context.id, "First words", more=True))
-        context.active = ActiveSequence(context.id, state=SequenceState.STARVED)
-        context.record_sent(1920, 0.0)
-    for _ in range(2):
-        queue.pop_read()
-        for context in contexts.values():
-            queue.push(context, Append(context.id, " and more", 11, True, "en"))
-        read = queue.pop_read()
-        assert 0 < sum(len(" and more") for _ in read) < PORTION_CHARS + len(" and more")
-        assert sum(bool(context.unread) for context in contexts.values()) >= 30
 
 
 def test_rows_that_have_run_out_of_text_are_read_first() -> None:
@@ -242,11 +187,10 @@ def test_a_number_that_is_used_again_is_another_context() -> None:
     assert not new.unread
 
 
-@pytest.mark.parametrize("text", ["Broken.", LONG[:PORTION_CHARS] + "Broken."])
 def test_a_fault_in_reading_fails_its_context_alone(
-    text: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An error of the tokenizer ends one context, whether its text is read at once or later."""
+    """An error of the tokenizer ends one context, also in text that is read later."""
     append = SequenceBuilder.append
 
     def fail(builder: SequenceBuilder, portion: str, *how) -> None:
@@ -257,33 +201,12 @@ def test_a_fault_in_reading_fails_its_context_alone(
     monkeypatch.setattr(SequenceBuilder, "append", fail)
     driver = Driver(rows=2)
     events = driver.run(
-        *driver.open(1, text, feeding="token"), *driver.open(2, "Hello there.", feeding="token")
+        *driver.open(1, LONG[:PORTION_CHARS] + "Broken.", feeding="token"),
+        *driver.open(2, "Hello there.", feeding="token"),
     )
     failed = last_of(events, 1)
     assert isinstance(failed, Failed)
     assert failed.code is ErrorCode.ENGINE_ERROR
     assert "Broken" not in failed.message
     assert isinstance(last_of(events, 2), Done)
-    assert driver.engine.rows_used == 0
-
-
-def test_text_after_the_last_is_refused_before_that_is_read() -> None:
-    """A context whose last text is unread accepts no more."""
-    driver = Driver(rows=2)
-    driver.send(*driver.open(1, LONG * 10, feeding="token"))
-    driver.engine.step()
-    events = driver.run(Append(1, "more", len(LONG * 10), True, "en"))
-    failed = last_of(events, 1)
-    assert isinstance(failed, Failed)
-    assert failed.code is ErrorCode.CONTEXT_CLOSED
-    assert driver.engine.rows_used == 0
-
-
-def test_a_closed_engine_forgets_unread_text() -> None:
-    """After `close` nothing of a text is left to be read."""
-    driver = Driver(rows=2)
-    driver.send(*driver.open(1, LONG * 10, feeding="token"))
-    driver.engine.step()
-    driver.engine.close()
-    assert driver.run() == []
     assert driver.engine.rows_used == 0

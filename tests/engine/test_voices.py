@@ -13,10 +13,8 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.codec_stream import Priming
-from voiceagent_tts.engine.voice_cache import VoiceCache
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
@@ -155,30 +153,6 @@ def test_the_voice_of_a_file_is_computed_where_it_delays_no_listener(
     assert pcm_of(driver.events, 2)
 
 
-def test_a_listener_s_voice_comes_before_a_file_s(driver: Driver, folder: VoiceFolder) -> None:
-    """A voice that only a batch context waits for is computed after those of listeners."""
-    for name in ("first", "second"):
-        write_file(folder.file(name), clone(5, frames=60).to_bytes())
-    driver.send(*driver.open(1, TEXT, voice="first", is_batch=True))
-    driver.send(*driver.open(2, TEXT, voice="second"))
-    while not (heard := [id for id in (1, 2) if pcm_of(driver.events, id)]):
-        driver.engine.step()
-    assert heard == [2]
-    driver.run(Cancel(1), Cancel(2))
-
-
-def test_a_cancelled_context_leaves_its_voice_for_the_next(
-    driver: Driver, folder: VoiceFolder
-) -> None:
-    """A voice that nobody waits for is computed no further, and continued when it is wanted."""
-    write_file(folder.file("long"), clone(4, frames=200).to_bytes())
-    driver.send(*driver.open(1, TEXT, voice="long"))
-    driver.engine.step()
-    driver.run(Cancel(1))
-    assert driver.engine.step() is None
-    assert isinstance(last_of(driver.run(*driver.open(2, TEXT, voice="long")), 2), Done)
-
-
 def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(
     driver: Driver, folder: VoiceFolder
 ) -> None:
@@ -266,22 +240,6 @@ def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolde
     after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna")), 3)
     assert after == before
     assert isinstance(failed, Failed) and "not finite" in failed.message
-
-
-def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
-    """A cache of two voices keeps the two that were used last."""
-    write_file(folder.file("carl"), clone(3).to_bytes())
-    voices = VoiceCache(read_model_config(REFERENCE / BASE), folder, max_clones=2)
-    for name in ("anna", "bert", "anna", "carl", "anna", "bert"):
-        voices.find(name, None)
-    assert (voices.counts.hits, voices.counts.misses) == (2, 4)
-
-
-def test_clones_need_a_folder() -> None:
-    """An engine without a voices folder has no clones."""
-    voices = VoiceCache(read_model_config(REFERENCE / BASE), None)
-    with pytest.raises(InvalidRequestError, match="no folder"):
-        voices.find("anna", None)
 
 
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:

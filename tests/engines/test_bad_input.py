@@ -62,13 +62,8 @@ def test_any_script_is_spoken_to_its_end(driver: Driver, text: str) -> None:
     ("engine", "texts"),
     [
         ("hibari", 8),
-        pytest.param("hibari", 300, marks=(pytest.mark.thorough, pytest.mark.costly)),
         pytest.param("pocket", 40, marks=(pytest.mark.thorough, pytest.mark.costly)),
         pytest.param("kokoro", 4, marks=THOROUGH.marks),
-        # Alone on two cores: 250 s.
-        pytest.param(
-            "kokoro", 40, marks=(*THOROUGH.marks, pytest.mark.costly, pytest.mark.timeout(1_200))
-        ),
     ],
     indirect=["engine"],
 )
@@ -90,29 +85,10 @@ def test_random_texts_are_spoken_to_their_end(driver: Driver, engine: str, texts
         *(("hibari", unit) for unit in ("a", "1", "This is one, you know. ")),
         *(
             pytest.param("hibari", unit, marks=pytest.mark.thorough)
-            for unit in (
-                "\u0301",
-                "你好，",
-                ".",
-                "é",
-                "\n",
-                "[[",
-                "<",
-                "&amp;",
-                "1 ",
-                "'s",
-                "$",
-                "I. ",
-            )
+            for unit in ("\u0301", "你好，", "[[", "&amp;", "$", "I. ")
         ),
-        *(
-            pytest.param("kokoro", unit, marks=THOROUGH.marks)
-            for unit in ("a", "1", "\u0301", "你好，", "Yes. ")
-        ),
-        *(
-            pytest.param("pocket", unit, marks=pytest.mark.thorough)
-            for unit in ("a", "1", "\u0301", "你好，", "This is one, you know. ")
-        ),
+        pytest.param("kokoro", "Yes. ", marks=THOROUGH.marks),
+        pytest.param("pocket", "This is one, you know. ", marks=pytest.mark.thorough),
     ],
     indirect=["engine"],
 )

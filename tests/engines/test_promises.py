@@ -17,7 +17,7 @@ from testbed.segment_driving import (
 )
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WarningCode
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.commands import Cancel, Prepare, SpeechOptions
+from voiceagent_tts.seam.commands import Cancel, SpeechOptions
 from voiceagent_tts.seam.engine import Engine
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, SegmentEnd, Warned, Words
 from voiceagent_tts.text.words import split_words
@@ -128,16 +128,6 @@ def test_the_first_chunk_is_short_and_none_is_long(driver: Driver, engine: str) 
     assert 0 < later.rows[0].chunk.samples < 2.6 * SAMPLE_RATE_HZ
 
 
-def test_step_returns_whether_there_is_more_work(driver: Driver) -> None:
-    """`step` returns 0.0 while a row can be stepped, and None while only a command adds work."""
-    driver.send(driver.submit(1, LONG_TEXT), credit(1, SAMPLE_RATE_HZ // 2))
-    waits = []
-    while not waits or waits[-1] is not None:
-        waits.append(driver.engine.step())
-    assert set(waits[:-1]) <= {0.0}
-    assert samples_of(driver.events, 1) == SAMPLE_RATE_HZ // 2
-
-
 def test_a_long_text_does_not_delay_another_contexts_first_audio(driver: Driver) -> None:
     """A context that is submitted while a long text is spoken gets its first audio next."""
     driver.step(driver.submit(1, LONG_TEXT), credit(1))
@@ -236,21 +226,6 @@ def test_a_wrong_request_fails_alone(driver: Driver, fields: dict, code: ErrorCo
     assert driver.engine.rows_used == 0
 
 
-def test_text_after_the_end_fails_the_context(driver: Driver) -> None:
-    """Text after `more=False` is an error of the sender; what follows is dropped."""
-    driver.run(driver.submit(1, TEXT))
-    (failed,) = driver.run(append(1, "More.", len(TEXT)))
-    assert isinstance(failed, Failed) and failed.code is ErrorCode.CONTEXT_CLOSED
-    assert driver.run(append(1, "Late.", len(TEXT))) == []
-
-
-def test_a_context_cannot_be_opened_twice(driver: Driver) -> None:
-    """A second `Submit` for an open context fails."""
-    (failed,) = driver.run(driver.submit(1, TEXT), driver.submit(1, TEXT))
-    assert isinstance(failed, Failed) and failed.code is ErrorCode.CONTEXT_EXISTS
-    assert driver.engine.rows_used == 0
-
-
 def test_a_full_engine_refuses_and_recovers(start: Start) -> None:
     """Beyond `max_rows` a submit fails as overloaded; a freed row can be used again."""
     driver = start(max_rows=2)
@@ -262,17 +237,3 @@ def test_a_full_engine_refuses_and_recovers(start: Start) -> None:
     assert driver.engine.rows_used == 2
     driver.run(Cancel(1))
     assert isinstance(driver.run(driver.submit(4, "Hi."), credit(4))[-1], Done)
-
-
-def test_prepare_changes_no_audio(driver: Driver) -> None:
-    """An unknown voice is ignored here and fails at its submit."""
-    assert driver.run(Prepare("nobody", "en"), Prepare(driver.voice, None)) == []
-
-
-def test_close_frees_every_row(driver: Driver) -> None:
-    """Closing frees every row and may be repeated."""
-    driver.run(driver.submit(1, TEXT), driver.submit(2, TEXT), credit(1, 1_000))
-    driver.engine.close()
-    driver.engine.close()
-    assert driver.engine.rows_used == 0
-    assert driver.engine.step() is None

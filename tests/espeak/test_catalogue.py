@@ -1,14 +1,8 @@
-from itertools import combinations
-from math import hypot, log2
-
-import numpy as np
 import pytest
 
-from testbed.segment_driving import Driver
 from testbed.sentences import SENTENCES
-from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS, VoiceCatalogue
+from voiceagent_tts.espeak.catalogue import LANGUAGES, VoiceCatalogue
 
 
 @pytest.mark.parametrize(
@@ -78,36 +72,3 @@ def test_every_listed_name_and_language_works(catalogue: VoiceCatalogue) -> None
     for language in catalogue.languages:
         assert catalogue.resolve("default", language).identifier
     assert set(SENTENCES) <= set(LANGUAGES)
-
-
-def test_presets_sound_different(driver: Driver) -> None:
-    """Any two presets differ by at least two semitones in pitch and brightness together."""
-    text = "The quick brown fox jumps over the lazy dog, and we are all fine today."
-    sounds = {}
-    for name in PRESETS:
-        pcm = np.frombuffer(driver.speak(text, voice=name), "<i2").astype(float)
-        sounds[name] = 12 * log2(_pitch_hz(pcm)), 12 * log2(_brightness_hz(pcm))
-    distances = {
-        (one, other): hypot(*np.subtract(sounds[one], sounds[other]))
-        for one, other in combinations(sounds, 2)
-    }
-    assert min(distances.values()) > 2.0, min(distances, key=distances.__getitem__)
-
-
-def _pitch_hz(pcm: np.ndarray, window: int = 1200) -> float:
-    """Return the median, over voiced windows, of the strongest period between 60 and 400 Hz."""
-    periods = []
-    low, high = SAMPLE_RATE_HZ // 400, SAMPLE_RATE_HZ // 60
-    for start in range(0, len(pcm) - window, window):
-        part = pcm[start : start + window]
-        echo = np.correlate(part, part, "full")[window - 1 :]
-        period = low + int(np.argmax(echo[low:high]))
-        if np.abs(part).mean() > 800 and echo[period] > 0.4 * echo[0]:
-            periods.append(period)
-    return SAMPLE_RATE_HZ / float(np.median(periods))
-
-
-def _brightness_hz(pcm: np.ndarray) -> float:
-    """Return the centre of the power spectrum."""
-    power = np.abs(np.fft.rfft(pcm)) ** 2
-    return float((power * np.fft.rfftfreq(len(pcm), 1 / SAMPLE_RATE_HZ)).sum() / power.sum())

@@ -12,16 +12,6 @@ from voiceagent_tts.text.words import split_words
 TEXT = "Hello there, I am one of the agents."
 
 
-def test_it_offers_its_voices_and_languages(driver: Driver) -> None:
-    """Presets, variants and language voices."""
-    capabilities = driver.engine.capabilities
-    assert capabilities.engine == "espeak"
-    assert capabilities.model.startswith("espeak-ng 1.")
-    assert capabilities.has_native_words and capabilities.has_native_speed
-    assert {"zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it"} <= {*capabilities.languages}
-    assert {"default", "alloy", "f3", "en-us"} <= set(capabilities.voices)
-
-
 def test_other_commands_while_speaking_take_effect(driver: Driver) -> None:
     """Text for the row that is spoken, a new context and a wrong request are all handled."""
     driver.send(driver.submit(1, TEXT, more=True), credit(1))

@@ -4,7 +4,6 @@ import pytest
 
 from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
-from voiceagent_tts.espeak.ipa import IpaTable, phoneme_names
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import split_pieces
 from voiceagent_tts.espeak.speech import Delivery, Speech, can_say_ipa, speak
@@ -47,29 +46,6 @@ def test_a_voice_says_ipa(
 def test_other_symbols_are_refused(library: EspeakLibrary, ipa: str) -> None:
     """So that the caller says the letters."""
     assert library.ipa_table("gmw/en-US").names_of(ipa) is None
-
-
-def test_variants_share_the_table_of_their_voice(library: EspeakLibrary) -> None:
-    """Thousands of variants can be named, and each table has hundreds of sounds."""
-    table = library.ipa_table("gmw/en-US")
-    variants = library.variants()
-    assert len(variants) > 50
-    assert all(library.ipa_table(f"gmw/en-US+{variant.name}") is table for variant in variants)
-
-
-def test_the_shortest_name_is_used() -> None:
-    """Of names that sound alike; a stress mark moves to the vowel."""
-    table = IpaTable(["t", "t2", "oU", "x"], {"t": "t", "t2": "t", "oU": "oʊ", "x": ""}.__getitem__)
-    assert table.names_of("ˈtoʊt toʊ") == "[[t|'oU|t]] [[t|oU]]"
-    assert table.names_of("x") is None
-
-
-def test_names_come_from_the_installed_data(library: EspeakLibrary) -> None:
-    """All that a voice can say, and no pauses."""
-    names = phoneme_names(library._data_path / "phontab")
-    assert {"tS", "@", "oU", "3:"} <= set(names)
-    assert not {"_", "_:", "%"} & set(names)
-    assert len(names) == len(set(names))
 
 
 def speech_of(library: EspeakLibrary, segment: Segment) -> Speech:

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -101,26 +100,3 @@ def test_without_janome_the_client_is_warned_once_of_kanji(
         assert events.index(warnings[0]) < events.index(of_type(AudioStep, events)[0])
         assert "pip install 'voiceagent-tts[japanese]'" in warnings[0].message
         assert warnings[0].message.isascii()
-
-
-def test_with_janome_nobody_is_warned(driver: Driver) -> None:
-    """Readings are there, so kanji are read."""
-    driver.speak("明日、東京で会いましょう。", "ja")
-    assert of_type(Warned, driver.events) == []
-
-
-def test_without_janome_one_warning_says_what_to_install() -> None:
-    """The text stays as it is; the warning comes once and does not contain the text."""
-    program = """
-import sys
-sys.modules["janome"] = None
-from voiceagent_tts.espeak.japanese import to_kana
-from voiceagent_tts.espeak.word_times import EspeakText
-spoken = EspeakText("電話", [0, 1])
-assert to_kana(spoken) is spoken and to_kana(spoken) is spoken
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stderr.count("voiceagent-tts[japanese]") == 1
-    assert "電" not in done.stderr

@@ -5,7 +5,7 @@ import pytest
 
 from voiceagent_tts.errors import EngineError
 from voiceagent_tts.espeak import library as library_module
-from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
+from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, SpeechEvent
 
 VOICE = "gmw/en-US"
 
@@ -31,23 +31,6 @@ class Recording:
         return np.concatenate(self.chunks)
 
 
-def test_words_and_phonemes_come_with_their_chunk(library: EspeakLibrary) -> None:
-    """Events are never later than their audio, and their character indices begin at 0."""
-    end = 0
-
-    def on_chunk(samples: np.ndarray, events: list[SpeechEvent]) -> bool:
-        nonlocal end
-        assert all(event.sample >= end for event in events)
-        end += len(samples)
-        words.extend(event.char_index for event in events if event.kind is EventType.WORD)
-        return True
-
-    words: list[int] = []
-    assert library.synthesize("Grüße, schöne Welt.", "gmw/de", 175, 50, on_chunk)
-    assert words == [0, 7, 14]
-    assert 1.0 < end / ESPEAK_RATE_HZ < 3.0
-
-
 @pytest.mark.parametrize(
     "voice", ["en+" + "x" * 37, "x" * 5000, "en+" * 500, "gmw/en\0x", "en+ü" * 19]
 )
@@ -58,13 +41,6 @@ def test_a_long_name_of_a_voice_is_unknown(library: EspeakLibrary, voice: str) -
             call(voice)
         assert len(refused.value.message) < 100
     assert library.phonemes("one", VOICE)
-
-
-def test_every_installed_voice_is_short_enough(library: EspeakLibrary) -> None:
-    """No voice or variant of the library is refused for its length."""
-    names = [voice.identifier for voice in library.voices()]
-    names += [variant.name for variant in library.variants()]
-    assert max(map(len, names)) < library_module._MAX_VOICE_BYTES
 
 
 def test_a_stopped_speech_leaves_the_library_usable(library: EspeakLibrary) -> None:
@@ -89,46 +65,12 @@ def test_an_error_in_the_callback_reaches_the_caller(library: EspeakLibrary) -> 
     assert library.synthesize("One.", VOICE, 175, 50, Recording())
 
 
-def test_settings_do_not_affect_the_next_text(library: EspeakLibrary) -> None:
-    """Espeak keeps its parameters, so every call sets all of them."""
-    normal, other, again = Recording(), Recording(), Recording()
-    library.synthesize("One two three four.", VOICE, 175, 50, normal)
-    library.synthesize("One two three four.", VOICE + "+f3", 350, 90, other)
-    library.synthesize("One two three four.", VOICE, 175, 50, again)
-    assert len(other.samples) < 0.7 * len(normal.samples)
-    assert abs(len(again.samples) - len(normal.samples)) < _VARIATION
-
-
 @pytest.mark.parametrize("voice", ["nowhere", "", "../../etc/passwd", "gmw/../../x"])
 def test_an_unknown_voice_is_an_engine_error(library: EspeakLibrary, voice: str) -> None:
     """Espeak's error status becomes an `EngineError`, and the next voice works."""
     with pytest.raises(EngineError, match="has no voice"):
         library.synthesize("One.", voice, 175, 50, Recording())
     assert library.synthesize("One.", VOICE, 175, 50, Recording())
-
-
-def test_nul_is_refused(library: EspeakLibrary) -> None:
-    """A NUL character would silently end the text in C."""
-    with pytest.raises(EngineError, match="NUL"):
-        library.synthesize("One\0two", VOICE, 175, 50, Recording())
-
-
-def test_text_without_sound_is_not_an_error(library: EspeakLibrary) -> None:
-    """An empty text and a lone surrogate give a few milliseconds of audio and no phoneme."""
-    for text in ("", " ", "...", "\ud800"):
-        recording = Recording()
-        assert library.synthesize(text, VOICE, 175, 50, recording)
-        assert all(event.is_pause for event in recording.events if event.phoneme)
-
-
-def test_phonemes_are_those_of_the_speech(library: EspeakLibrary) -> None:
-    """`phonemes` and the events agree in number, even after another voice spoke."""
-    recording = Recording()
-    library.synthesize("안녕하세요", "ko", 175, 50, Recording())
-    library.synthesize("of the world", VOICE, 175, 50, recording)
-    heard = [e for e in recording.events if e.kind is EventType.PHONEME and not e.is_pause]
-    assert len(library.phonemes("of the world", VOICE)) == len(heard)
-    assert library.phonemes("你", "sit/cmn") == library.phonemes("你", "sit/cmn") != []
 
 
 def test_every_listed_voice_and_variant_speaks(library: EspeakLibrary) -> None:
@@ -150,11 +92,6 @@ def test_threads_wait_for_each_other(library: EspeakLibrary) -> None:
         voices = list(texts) * 50
         found = threads.map(lambda voice: library.phonemes(texts[voice], voice), voices)
         assert list(found) == [alone[voice] for voice in voices]
-
-
-def test_a_process_has_one_library(library: EspeakLibrary) -> None:
-    """Espeak's state is global, so `open` always returns one object."""
-    assert EspeakLibrary.open() is library
 
 
 def test_a_long_data_path_is_linked_to_a_short_one(tmp_path) -> None:

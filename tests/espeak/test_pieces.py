@@ -6,16 +6,6 @@ from voiceagent_tts.espeak.pieces import MAX_PIECE_CHARS, split_pieces
 from voiceagent_tts.text.words import split_words
 
 
-def test_a_short_segment_is_one_piece() -> None:
-    """The piece ends with the segment, and its offsets count in the context."""
-    (piece,) = split_pieces(Segment(" Hello, **world**! ", 100), "en")
-    assert piece.spoken.text == "Hello, world!"
-    assert piece.spoken.offsets[0] == 101
-    assert [word.char_start for word in piece.words] == [101, 108]
-    assert piece.segment_end == 119
-    assert piece.ends_clause
-
-
 def test_a_segment_is_cut_after_its_clauses() -> None:
     """A piece does not end after a very short clause or a mark that may end an abbreviation."""
     pieces = split_pieces(Segment("Well, dear Adm. Smith, it is 3,500 at 5:30, no? Yes.", 0), "en")
@@ -26,36 +16,6 @@ def test_a_segment_is_cut_after_its_clauses() -> None:
     ]
     assert all(piece.ends_clause for piece in pieces)
     assert [piece.segment_end for piece in pieces] == [None, None, 52]
-
-
-def test_a_long_segment_is_cut_where_a_clause_ends() -> None:
-    """A sentence that fits is not cut."""
-    pieces = split_pieces(Segment("This is one sentence. " * 50, 0), "en")
-    assert len(pieces) > 3
-    assert all(piece.ends_clause for piece in pieces)
-    assert [piece.segment_end for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
-
-
-def test_a_clause_that_does_not_fit_is_cut_between_words() -> None:
-    """There is no pause after such a piece."""
-    pieces = split_pieces(Segment("word " * 100, 0), "en")
-    assert {word.text for piece in pieces for word in piece.words} == {"word"}
-    assert not any(piece.ends_clause for piece in pieces)
-
-
-def test_a_word_longer_than_a_piece_belongs_to_its_first() -> None:
-    """The rest of the word is spoken without a word of its own."""
-    pieces = split_pieces(Segment("a" * 1000, 0), "en")
-    assert [len(piece.words) for piece in pieces] == [1, 0, 0, 0]
-    assert sum(len(piece.spoken.text) for piece in pieces) == 1000
-
-
-def test_text_without_letters_is_silent() -> None:
-    """White space, punctuation and emoji alone have nothing to speak."""
-    for text in ("  ", "...", "\U0001f600", "\x00\x01", "---"):
-        (piece,) = split_pieces(Segment(text, 0), "en")
-        assert piece.is_silent
-        assert piece.segment_end == len(text)
 
 
 @given(

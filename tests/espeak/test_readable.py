@@ -20,30 +20,6 @@ def test_what_espeak_can_read_stays(text: str) -> None:
     assert readable(text, "gmw/en-US") == text
 
 
-@pytest.mark.parametrize("unit", ["'s", "’s", "?s"])
-def test_a_word_with_many_marks_is_divided_in_its_place(unit: str) -> None:
-    """No part has 20 marks, and every other character keeps its place."""
-    text = "Hi. " + unit * 80
-    parts = readable(text, "gmw/en-US")
-    assert len(parts) == len(text)
-    assert all(part.count(unit[0]) < 20 for part in parts.split())
-    assert all(one in (other, " ") for one, other in zip(parts, text, strict=True))
-
-
-def test_a_hyphen_in_an_indic_word_is_a_space() -> None:
-    """Other hyphens stay, and every character keeps its place."""
-    assert readable("well-known (-नमस्ते न-न", "gmw/en-US") == "well-known ( नमस्ते न न"
-
-
-@pytest.mark.parametrize("unit", [".é", ".日 ", "ʼ."])
-def test_a_text_has_few_dots_inside_its_words(unit: str) -> None:
-    """The first 20 stay, with one that ends the text, and every other character keeps its place."""
-    text = unit * 80
-    parts = readable(text, "gmw/en-US")
-    assert parts.count(".") in (20, 21)
-    assert all(one in (other, " ") for one, other in zip(parts, text, strict=True))
-
-
 @pytest.mark.parametrize(
     ("text", "read"),
     [

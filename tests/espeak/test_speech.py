@@ -1,16 +1,13 @@
 import hashlib
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
 
 from testbed.segment_driving import Driver
-from testbed.sentences import SENTENCES
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, ms_to_samples
-from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
+from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary
 from voiceagent_tts.espeak.pieces import split_pieces
 from voiceagent_tts.espeak.speech import Delivery, Speech, _at_24_khz, speak
@@ -96,43 +93,3 @@ sys.stdout.buffer.write(pcm + repr(driver.events).encode())
         for _ in range(5)  # more than a second in all, as espeak knows the time in seconds
     }
     assert len(digests) == 1
-
-
-def lengths_in_pieces_and_in_one_call(languages: list[str]) -> list[tuple[int, int]]:
-    """Samples of two sentences of each language, spoken in pieces and in one call."""
-    library = EspeakLibrary.open()
-    catalogue = VoiceCatalogue(library.voices(), library.variants())
-
-    def samples(spoken: str, identifier: str, has_end_pause: bool) -> int:
-        lengths: list[int] = []
-        library.synthesize(
-            spoken,
-            identifier,
-            175,
-            50,
-            lambda chunk, _: lengths.append(len(chunk)) is None,
-            has_end_pause=has_end_pause,
-        )
-        return sum(lengths)
-
-    measured: list[tuple[int, int]] = []
-    for language in languages:
-        voice = catalogue.resolve("default", language).identifier
-        text = " ".join(SENTENCES[language][:2])
-        pieces = split_pieces(Segment(text, 0), "en")
-        assert len(pieces) > 1
-        parts = (samples(each.spoken.text, voice, each.segment_end is None) for each in pieces)
-        measured.append((sum(parts), samples(text, voice, False)))
-    return measured
-
-
-def test_pieces_sound_as_their_segment_does_in_one_call() -> None:
-    """Espeak speaks clause by clause, so a cut after a clause changes no pause and no word.
-
-    In a process that has spoken nothing before: lengths vary with all that it has said.
-    """
-    languages = ["en", "de", "fr", "zh", "ko"]
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        lengths = pool.submit(lengths_in_pieces_and_in_one_call, languages).result()
-    for in_pieces, in_one_call in lengths:
-        assert abs(in_pieces - in_one_call) <= ESPEAK_RATE_HZ * 0.03

@@ -1,9 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.core import Word
 from voiceagent_tts.espeak.library import EventType, SpeechEvent
-from voiceagent_tts.espeak.word_times import EspeakText, WordSpan, time_words
+from voiceagent_tts.espeak.word_times import EspeakText, time_words
 from voiceagent_tts.text.words import split_words
 
 
@@ -25,18 +24,6 @@ def pause(sample: int) -> SpeechEvent:
 def letters(text: str) -> int:
     """Phonemes of a language in which every letter or digit is one phoneme."""
     return sum(character.isalnum() for character in text)
-
-
-def test_a_word_that_cleaning_removed_has_no_length() -> None:
-    """It is placed at the end of the word before it."""
-    spoken = EspeakText("hi yo", [0, 1, 2, 8, 9])
-    words = [Word("hi", 0, 2), Word("<b>x", 3, 7), Word("yo", 8, 10)]
-    events = [word_at(0, 0), *map(phoneme, (0, 5)), pause(9), word_at(3, 10), phoneme(10)]
-    assert time_words(words, spoken, [*events, pause(20)], letters) == [
-        WordSpan(words[0], 0, 9, is_exact=True),
-        WordSpan(words[1], 9, 9, is_exact=False),
-        WordSpan(words[2], 10, 20, is_exact=True),
-    ]
 
 
 @given(

@@ -13,17 +13,6 @@ TEXT = "Hello there, I am one of the agents."
 LONG_TEXT = "It goes on, and on, and on, " * 8 + "until the end."
 
 
-def test_it_reports_the_languages_of_its_voices(driver: Driver) -> None:
-    """With and without their region; a voice speaks no language but its own."""
-    capabilities = driver.engine.capabilities
-    assert capabilities.engine == "test"
-    assert capabilities.has_native_words and capabilities.has_monolingual_voices
-    assert capabilities.languages == ("en", "en-us")
-    assert capabilities.voices == ("heart",)
-    (details,) = capabilities.voice_details
-    assert (details.language, details.gender) == ("en-us", "female")
-
-
 def test_a_seed_makes_the_audio_reproducible(driver: Driver) -> None:
     """Equal seeds give equal samples, whatever the credit; another seed gives other noise."""
     first = driver.speak(TEXT, seed=5)

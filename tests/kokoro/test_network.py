@@ -46,12 +46,6 @@ def test_both_parts_compute_what_the_whole_graph_computes(
     assert len(prosody.borders) == len(TEXT) + 2
 
 
-def test_the_style_depends_on_the_number_of_phonemes(network: Network) -> None:
-    """Row `n - 1` of the voice is for `n` phonemes, and the last one for 510."""
-    assert (network.prosody("a" * 3, 1.0).style == network._styles[2]).all()
-    assert network._styles.shape == (510, 1, 256)
-
-
 def test_parts_sound_like_the_whole(network: Network) -> None:
     """Each quarter of a second is about as loud as in the whole, and silence stays silent."""
     prosody = network.prosody(f"{TEXT} {TEXT}", 1.0)
@@ -72,14 +66,6 @@ def loudness_db(audio: np.ndarray) -> np.ndarray:
     """Loudness of each quarter of a second, in dB of full scale."""
     spans = np.array_split(audio, len(audio) // 6_000)
     return np.array([10 * np.log10(np.square(span).mean() + 1e-7) for span in spans])
-
-
-def test_a_cut_is_where_it_is_quiet(prosody: Prosody) -> None:
-    """Near the wanted frame; hardly any rest is left over."""
-    cut = prosody.cut_near(20)
-    energy = prosody.tensors[2][0, 0, ::2]
-    assert 12 <= cut < 28 and energy[cut] == energy[12:28].min()
-    assert prosody.cut_near(prosody.frames - 5) == prosody.frames
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -48,17 +48,6 @@ def test_fused_weights_are_the_checkpoint_s(folder: Path) -> None:
         assert torch.equal(tensor, stored[key]), key
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_weights_are_converted(folder: Path, dtype: torch.dtype) -> None:
-    """bfloat16 files load in other precisions; a float16 talker gets a float32 code predictor."""
-    network = load_checkpoint(folder, dtype, is_packed=False).network
-    stored = load_file(folder / "model.safetensors")
-    key = "talker.codec_head.weight"
-    assert torch.equal(dict(network.weights())[key], stored[key].to(dtype))
-    assert {tensor.dtype for _, tensor in network.talker.weights()} == {dtype}
-    assert {tensor.dtype for _, tensor in network.code_predictor.weights()} == {torch.float32}
-
-
 def test_shards_are_read(folder: Path) -> None:
     """Weights split over several files are found through the index file."""
     whole = folder / "model.safetensors"
@@ -73,14 +62,6 @@ def test_shards_are_read(folder: Path) -> None:
     network = load_checkpoint(folder, torch.bfloat16, is_packed=False).network
     loaded = dict(network.weights())
     assert all(torch.equal(loaded[key], tensors[key]) for key in loaded)
-
-
-def test_a_missing_shard_is_named(folder: Path) -> None:
-    """An index that lists a missing file is refused; the error names the file."""
-    index = {"weight_map": {"talker.codec_head.weight": "model-00002-of-00002.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="model-00002-of-00002.safetensors"):
-        load_checkpoint(folder)
 
 
 def test_a_fine_tuned_checkpoint_loads(folder: Path) -> None:
@@ -130,14 +111,6 @@ def test_a_cut_download_is_refused(folder: Path, kept: int) -> None:
         load_checkpoint(folder)
 
 
-@pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "generation_config.json"])
-def test_a_missing_file_is_named(folder: Path, name: str) -> None:
-    """A partial checkpoint is refused; the error names the missing file."""
-    (folder / name).unlink()
-    with pytest.raises(CheckpointError, match=name):
-        load_checkpoint(folder)
-
-
 _MEASURE = """
 import math, sys
 from pathlib import Path
@@ -159,8 +132,7 @@ print((resident("VmHWM:") - after_imports) / wanted)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.thorough), "bfloat16"])
-def test_loading_needs_no_second_copy(folder: Path, dtype: str) -> None:
+def test_loading_needs_no_second_copy(folder: Path) -> None:
     """Peak memory while loading is at most 1.15 times the size of the loaded tensors."""
     config = json.loads((folder / "config.json").read_text())
     config["talker_config"] |= {"text_vocab_size": 200_000, "text_hidden_size": 1024}
@@ -173,6 +145,6 @@ def test_loading_needs_no_second_copy(folder: Path, dtype: str) -> None:
     }
     zeros = {key: torch.zeros(shape, dtype=torch.bfloat16) for key, shape in wide.items()}
     rewrite(folder, lambda tensors: tensors.update(zeros))
-    command = [sys.executable, "-c", _MEASURE, str(folder), dtype]
+    command = [sys.executable, "-c", _MEASURE, str(folder), "bfloat16"]
     ratio = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert float(ratio) <= 1.15

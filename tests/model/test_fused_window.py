@@ -4,13 +4,12 @@ Kernels run in Triton's interpreter, and are compiled for a GPU that this machin
 """
 
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from testbed.triton_here import Resources, Run
+from testbed.triton_here import Run
 from voiceagent_tts.model.codec_state import CodecState, DecodeCall
 from voiceagent_tts.model.codec_transformer import AttendWindow, attend_window
 from voiceagent_tts.model.kernels import TOLERANCES
@@ -59,7 +58,7 @@ def attended(kernels: str, dtype: torch.dtype, seed: int) -> list[Tensor]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_fused_attention_is_plain_attention(
     run_interpreted: Run, seed: int, dtype: torch.dtype
 ) -> None:
@@ -72,25 +71,3 @@ def test_fused_attention_is_plain_attention(
         assert one.dtype == dtype and one.shape == other.shape
         off = (one.float() - other.float()).abs().max()
         assert off <= TOLERANCES[dtype] * other.float().abs().max()
-
-
-def _compiled(dtype: torch.dtype, frames: int) -> None:
-    state = new_state(2, 72, 12, 16, 64, dtype)
-    call = DecodeCall(state, frames, torch.tensor([1]))
-    rotated = rotation(call.positions, inverse_frequencies(64, 1e4), dtype)
-    fused_attention()(torch.zeros(1, frames, 48, 64, dtype=dtype), 16, rotated, call, 0)
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("frames", [1, 12])
-@pytest.mark.parametrize("capability", [80, 90])
-def test_the_kernel_fits_into_registers(
-    compile_for: Callable[..., list[Resources]], capability: int, frames: int, dtype: torch.dtype
-) -> None:
-    """At published sizes it spills nothing, and four programs fit on a multiprocessor."""
-    (found,) = compile_for(capability, _compiled, dtype, frames)
-    assert found.spilled_bytes == 0
-    assert found.registers <= 128
-    assert found.shared_bytes <= 16_384

@@ -107,24 +107,11 @@ def test_every_clone_s_prompt_begins_with_its_prefix(
     assert len(prefix.reference_codes) == min(beside_text, len(voice.reference_codes) - 1)
 
 
-def test_a_preset_s_prefix_holds_all_but_its_text(custom_voice: Checkpoint) -> None:
-    """A preset's prefix consists of instruct, role, language and speaker."""
-    prefix = builder(custom_voice).build_prefix(Preset("ryan"), "en", "Sad", is_streaming=True)
-    prompt = builder(custom_voice).build(TEXT, Preset("ryan"), "en", "Sad", is_streaming=True)
-    assert columns(prompt)[:-1] == columns(prefix)
-
-
 @pytest.mark.parametrize("voice", [Designed(), Cloned(torch.zeros(64))])
 def test_a_voice_of_another_kind_is_refused(custom_voice: Checkpoint, voice: Voice) -> None:
     """A model refuses a voice of another kind of model."""
     with pytest.raises(InvalidRequestError, match="expected a preset voice"):
         builder(custom_voice).build(TEXT, voice)
-
-
-def test_an_empty_text_is_refused(custom_voice: Checkpoint) -> None:
-    """A text without ids is refused."""
-    with pytest.raises(InvalidRequestError, match="empty"):
-        builder(custom_voice).build("", Preset("Ryan"))
 
 
 def test_reference_codes_need_their_text(base: Checkpoint) -> None:
@@ -165,12 +152,6 @@ def test_a_cloned_voice_can_be_stored(has_reference: bool) -> None:
     else:
         assert read.reference_codes is not None
         assert torch.equal(read.reference_codes, voice.reference_codes)
-
-
-def test_an_embedding_is_float32_however_it_was_stored() -> None:
-    """The embedding is float32 even if another program stored it in half precision."""
-    read = Cloned.from_bytes(save({"speaker_embedding": torch.ones(2, dtype=torch.bfloat16)}))
-    assert read.speaker_embedding.dtype is torch.float32
 
 
 def with_reference(**others: torch.Tensor) -> bytes:

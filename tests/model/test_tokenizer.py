@@ -129,13 +129,3 @@ def test_a_word_without_borders_is_not_held_back(repeating: Tokenizer, unit: str
 def test_time_of_a_long_word_is_linear(repeating: Tokenizer, unit: str) -> None:
     """A word that is eight times as long takes about eight times as long."""
     assert is_linear(lambda text: repeating.open_turn("assistant").push(text), unit)
-
-
-@given(parts=st.lists(st.sampled_from(["a", "ha", "ー", "aa", "b", " ", "好", "é"]), max_size=60))
-def test_repeated_syllables_have_the_ids_of_the_whole(
-    repeating: Tokenizer, parts: list[str]
-) -> None:
-    """Words that consist of tokens of equal letters have the same ids in parts and at once."""
-    turn = repeating.open_turn("assistant")
-    ids = [id for part in parts for id in turn.push(part)] + turn.finish()
-    assert ids == repeating.encode_turn("assistant", "".join(parts))

@@ -61,14 +61,6 @@ def test_readings_are_said_in_place_of_their_spans(voice: LoadedVoice) -> None:
     }
 
 
-def test_ipa_without_english_sounds_leaves_the_letters(voice: LoadedVoice) -> None:
-    """The written letters are read, as the client is told."""
-    letters = voice.pronouncer.phonemes(said("Anna left", 0, ()))
-    strange = voice.pronouncer.phonemes(said("Anna left", 0, (Reading(0, 4, "Anna", "日"),)))
-    assert strange == letters
-    assert not voice.pronouncer.can_say("日")
-
-
 def test_a_long_string_is_divided_between_words(voice: LoadedVoice) -> None:
     """Joined, the parts are the whole; none is longer than the network reads."""
     whole = voice.pronouncer.phonemes(said("123456789 " * 25, 0, ()))

@@ -25,14 +25,6 @@ def test_both_parts_compute_what_the_whole_graph_computes(voice: LoadedVoice) ->
     assert np.abs(spectra.T.reshape(5, 601, -1) - np.stack(expected[:5])[:, 0]).max() < 0.5
 
 
-def test_the_durations_add_up_to_the_audio(voice: LoadedVoice) -> None:
-    """Every phoneme and both borders have a place, and the last one ends with the audio."""
-    prosody = voice.network.prosody(TEXT, 1.0)
-    assert len(prosody.borders) == len(TEXT) + 2
-    assert list(prosody.borders) == sorted(prosody.borders)
-    assert prosody.borders[-1] == prosody.frames
-
-
 def test_a_graph_without_the_tensor_is_refused() -> None:
     """The error names the tensor; a file that is no graph is refused too."""
     content = published_voices()["heart"].file.read_bytes()

@@ -83,15 +83,6 @@ def test_a_better_time_is_waited_for_until_the_deadline() -> None:
     assert dict(policy.counts.sources) == {Source.ONLINE: 1, Source.FORCED: 1}
 
 
-def test_a_source_that_is_lost_is_not_waited_for() -> None:
-    """When the forced aligner fails, the online aligner's times are published at once."""
-    policy = policy_of(*ALL)
-    policy.add_times(Source.ONLINE, [at(WORDS[0], 400)])
-    assert policy.pop_due(0, 0) == ()
-    policy.drop_source(Source.FORCED)
-    assert policy.pop_due(0, 0) == (at(WORDS[0], 400),)
-
-
 def test_a_tentative_time_is_published_only_at_its_deadline() -> None:
     """A tentative time may still change, so it waits; it is exact if it is marked so."""
     policy = policy_of(Source.ONLINE)
@@ -193,19 +184,6 @@ def test_a_word_waits_for_its_audio() -> None:
     assert policy.pop_due(policy.next_start, 0)
 
 
-def test_words_without_a_source_are_published_at_the_end() -> None:
-    """After all audio, and without a source, every word is published, none after the end."""
-    policy = policy_of(Source.ONLINE, made_s=0.5)
-    policy.end_audio()
-    assert policy.pop_due(0, 0) == () or policy.next_start is not None
-    policy.drop_source(Source.ONLINE)
-    policy.pop_due(0, 0)
-    assert policy.next_start is None
-    assert policy.next_char is None
-    assert policy.counts.sources.total() == len(WORDS)
-    assert not policy.may_be_better, "nothing better than the estimates is known"
-
-
 def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
     """Words of a spoken segment lie inside its audio, however slow the estimate."""
     policy = policy_of(made_s=2.0)
@@ -219,26 +197,6 @@ def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
 
 
 # Published words
-
-
-def test_a_word_never_lies_before_the_last_one() -> None:
-    """A time before that of a published word is moved after it and is no longer exact."""
-    policy = policy_of(Source.ONLINE)
-    policy.set_tentative([at(WORDS[0], 500)])
-    policy.pop_due(ms_to_samples(500), 0)
-    policy.add_times(Source.ONLINE, [at(WORDS[0], 300), at(WORDS[1], 400)])
-    (second,) = policy.pop_due(ms_to_samples(500), 0)
-    assert (starts_ms((second,)), second.is_exact) == ([500], False)
-    assert second.end_sample == ms_to_samples(500)
-
-
-def test_a_word_never_lies_in_what_was_played() -> None:
-    """A late time is moved to audio that can still be played, and counted."""
-    policy = policy_of(Source.ONLINE)
-    policy.add_times(Source.ONLINE, [at(WORDS[0], 300)])
-    taken, *_ = policy.pop_due(ms_to_samples(700), ms_to_samples(700))
-    assert (starts_ms((taken,)), taken.is_exact) == ([700], False)
-    assert policy.counts.late >= 1
 
 
 @pytest.mark.parametrize("sources", [ALL, ALL[::-1]])
@@ -387,27 +345,6 @@ def test_a_word_is_not_sent_before_one_that_has_moved_behind_it() -> None:
     assert starts_ms((third,)) == [900] and not third.is_exact
     policy.set_tentative([at(WORDS[1], 300)])
     assert starts_ms(tuple(policy.pop_moved())) == [300, 710]
-
-
-def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
-    """If a context ends before the last word is committed, its tentative time is used."""
-    policy = policy_of(Source.ONLINE)
-    policy.pop_due(0, 0)
-    policy.set_tentative([at(WORDS[0], 30)])
-    assert policy.awaits_aligners
-    policy.drop_source(Source.ONLINE)
-    assert not policy.awaits_aligners
-    assert policy.may_be_better and policy.best == [at(WORDS[0], 30)]
-
-
-def test_the_first_word_is_not_refined_to_the_silence_before_it() -> None:
-    """An aligner that has not heard it yet knows less than the loudness of the audio."""
-    policy = WordPolicy([Source.ONLINE])
-    policy.expect(WORDS)
-    policy.push_audio(sound(0.4, 0) + sound(0.3))
-    policy.set_tentative([at(WORDS[0], 80, confidence=0.0)])
-    (first,) = policy.pop_due(ms_to_samples(500), 0)
-    assert first.start_sample == ms_to_samples(400) and not policy.may_be_better
 
 
 # A whole context, with good and bad sources

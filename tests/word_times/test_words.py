@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
@@ -116,31 +114,6 @@ def test_noise_before_the_first_word_is_told_from_a_voice_that_is_known() -> Non
     assert known.published == []
     hear(known, AudioChunk(1_920, speech))
     assert [word.start_sample for word in known.published] == [1_920]
-
-
-def test_a_word_leaves_at_once_if_its_audio_came_before_it() -> None:
-    """The last word of a text may turn out to be complete after it was heard; no event follows."""
-    clock = PlayoutClock()
-    publisher = publisher_with(SlowAligner(), "one two", clock)
-    hear(publisher, AudioChunk(0, b"\x00\x40" * 24_000))
-    clock.send(24_000, NOW - 10)
-    assert [word.word.text for word in publisher.published] == ["one"]
-    publisher.complete_word()
-    due_at = publisher.due_at
-    assert due_at is not None and due_at <= NOW
-    publisher.pop_due(NOW)
-    assert [word.word.text for word in publisher.published] == ["one", "two"]
-
-
-def test_a_context_counts_once_for_the_level_of_its_voice() -> None:
-    """It is stopped when its work ends and again when it is done; a silent one shows no level."""
-    levels = VoiceLevels()
-    for amplitude, level in ((b"\x00\x40", 16_384), (b"\x00\x10", 8_192), (bytes(2), 8_192)):
-        publisher = publisher_with(SlowAligner(), levels=levels)
-        hear(publisher, AudioChunk(0, amplitude * 24_000))
-        publisher.stop()
-        publisher.stop()
-        assert levels.level_of("v") == pytest.approx(level)
 
 
 def test_an_engine_that_fails_leaves_the_words_that_it_has_spoken() -> None:

@@ -1,15 +1,13 @@
 """The real worker process on the embedded voice, from its start to its replacement."""
 
 import asyncio
-import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -19,7 +17,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Expect, Follow
-from voiceagent_tts.seam.commands import Cancel, Credit, Submit
+from voiceagent_tts.seam.commands import Credit, Submit
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import (
     AudioStep,
@@ -63,17 +61,6 @@ async def collect(events: "asyncio.Queue[Event]") -> list[Event]:
     return collected
 
 
-async def test_a_row_is_used_until_it_ends(worker: WorkerClient) -> None:
-    """A context occupies its row from `attach` to its last event."""
-    context, events = speak(worker)
-    assert worker.rows_used == 1
-    await collect(events)
-    assert worker.rows_used == 0
-    worker.detach(context, needs_cancel=True)
-    worker.detach(context, needs_cancel=True)
-    assert worker.rows_used == 0
-
-
 async def test_cancel_frees_the_row_and_silences_the_context(worker: WorkerClient) -> None:
     """After a cancel the handler receives nothing, and the worker reports the row as free."""
     context, events = speak(worker, TEXT * 200)
@@ -108,27 +95,6 @@ async def test_a_handler_that_fails_ends_its_context_alone(
     (failed,) = failures
     assert isinstance(failed, Failed) and failed.code is ErrorCode.ENGINE_ERROR
     assert worker.rows_used == 0
-
-
-async def test_a_handler_that_fails_leaves_nothing_in_the_worker(
-    worker: WorkerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its context is cancelled there."""
-    events: asyncio.Queue[Event | AlignEvent] = asyncio.Queue()
-    sent: list[object] = []
-    send = worker.send
-
-    def fail(event: Event | AlignEvent) -> None:
-        events.put_nowait(event)
-        raise ZeroDivisionError
-
-    context = worker.attach(fail)
-    monkeypatch.setattr(worker, "send", lambda command: (sent.append(command), send(command)))
-    worker.send(Submit(context, TEXT, 0, True, "default", "en"))
-    worker.send(Credit(context, time.monotonic(), ALL_OF_IT))
-    await events.get()
-    assert isinstance(await events.get(), Failed)
-    assert sent[-1] == Cancel(context)
 
 
 async def test_a_handler_that_fails_leaves_no_session_in_an_aligner() -> None:
@@ -176,37 +142,6 @@ async def test_what_a_worker_sent_before_its_end_is_received() -> None:
     assert isinstance(collected[-1], Failed)
     steps = [event for event in collected if isinstance(event, AudioStep)]
     assert steps[-1].rows[0].chunk.end_sample >= 1.5 * SAMPLE_RATE_HZ
-
-
-@contextlib.contextmanager
-def starved_network_threads() -> Iterator[None]:
-    """Let ZeroMQ's threads of this process run only when nothing else wants a core."""
-    tasks = list(Path("/proc/self/task").iterdir())
-    threads = [int(task.name) for task in tasks if "ZMQbg/IO" in (task / "comm").read_text()]
-    for thread in threads:
-        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-    busy = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(busy) for _ in range(os.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        for thread in threads:
-            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
-
-
-@pytest.mark.thorough
-@pytest.mark.realtime
-async def test_what_a_worker_sent_before_its_end_is_received_by_a_busy_machine() -> None:
-    """The end of the process may be known before its last messages have been read."""
-    for _ in range(10):
-        worker = await WorkerClient.start(throttled(WorkerSpec("espeak"), {"crash_after_s": 1.5}))
-        with starved_network_threads():
-            collected = await collect(speak(worker)[1])
-        steps = [event for event in collected if isinstance(event, AudioStep)]
-        assert steps[-1].rows[0].chunk.end_sample >= 1.5 * SAMPLE_RATE_HZ
 
 
 async def test_a_worker_that_hangs_is_killed() -> None:
@@ -340,18 +275,3 @@ def test_a_worker_ends_with_its_parent() -> None:
         assert readable, "the worker outlived its parent"
     finally:
         os.close(descriptor)
-
-
-async def test_a_worker_may_end_in_the_moment_in_which_it_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A process that ends just after the time limit of a stop is stopped, too."""
-    worker = await WorkerClient.start(WorkerSpec("espeak"))
-
-    async def wait_too_long(awaitable: Awaitable[object], timeout: float) -> None:
-        await awaitable
-        raise TimeoutError
-
-    monkeypatch.setattr(asyncio, "wait_for", wait_too_long)
-    await worker.close()
-    assert worker.closed.is_set()

@@ -1,7 +1,7 @@
 """The online aligner on real speech: espeak's voices, with known word times."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -18,8 +18,6 @@ from testbed.examples import examples
 from testbed.known_speech import KnownSpeech, espeak, joined, with_lead, with_pauses
 from testbed.noise import pink
 from testbed.sentences import OTHERS
-from voiceagent_tts.aligner.online import aligner as online
-from voiceagent_tts.aligner.online import viterbi
 from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSession
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceVoice
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, Word, WordTimestamp
@@ -187,18 +185,7 @@ def fillers(words: Sequence[str], rng: random.Random) -> dict[int, str]:
     return dict.fromkeys(rng.sample(range(1, len(words)), 2), "um,")
 
 
-def repetition(words: Sequence[str], rng: random.Random) -> dict[int, str]:
-    """Two words that are said twice."""
-    place = rng.randrange(2, len(words))
-    return {place: f"{words[place - 2]} {words[place - 1]}"}
-
-
-@pytest.mark.parametrize(
-    "unwritten", [fillers, pytest.param(repetition, marks=pytest.mark.thorough)]
-)
-def test_what_is_exact_is_right_though_the_voice_hesitates(
-    unwritten: Callable[[Sequence[str], random.Random], dict[int, str]],
-) -> None:
+def test_what_is_exact_is_right_though_the_voice_hesitates() -> None:
     """At most 1 % of the exact words are over 200 ms off, beside sound that is no word."""
     aligner = OnlineAligner()
     off: list[bool] = []
@@ -206,7 +193,7 @@ def test_what_is_exact_is_right_though_the_voice_hesitates(
     for seed, text in enumerate(islice(agent_sentences(3), 8)):
         written = [word.text for word in split_words(text)]
         for speaker in ("f3", "m5"):
-            spoken = hesitating(text, unwritten(written, random.Random(seed)), speaker)
+            spoken = hesitating(text, fillers(written, random.Random(seed)), speaker)
             words = align(aligner.open("en", speaker), spoken, ())
             count += len(words)
             pairs = zip(words, errors_ms(spoken, words), strict=True)
@@ -252,48 +239,6 @@ def test_a_bang_is_not_taken_for_the_voice() -> None:
     assert aligned_errors_ms(aligner, [spoken]).mean() <= 30
 
 
-def test_a_long_pause_is_not_remembered() -> None:
-    """After a minute of silence in a context there are as few frames in memory as after ten s."""
-    spoken = espeak(SENTENCE, "en", "f3")
-    session = OnlineAligner().open("en", "v")
-    session.append(split_words(f"{SENTENCE} {SENTENCE}"))
-    for part in cut(spoken.pcm + bytes(10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE), ()):
-        session.push(part)
-    after_10_s = session.remembered_frames
-    for part in cut(bytes(50 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE), ()):
-        session.push(part)
-    assert session.remembered_frames <= after_10_s <= 1_500
-
-
-def test_segments_do_not_add_up_in_memory() -> None:
-    """After a hundred short segments no more is in memory than after ten."""
-    reply = espeak("Yes, of course.", "en", "f3")
-    session = OnlineAligner().open("en", "v")
-    text = " ".join(["Yes, of course."] * 100)
-    session.append(split_words(text))
-    sizes: list[int] = []
-    for number in range(100):
-        session.push(reply.pcm)
-        assert len(session.end_segment(16 * (number + 1))) == 3
-        sizes.append(session.remembered_frames)
-    assert max(sizes[50:]) <= max(sizes[:10])
-
-
-def test_a_tentative_word_is_delayed_once() -> None:
-    """All next words wait by the length of a silence: their distances stay the reference's."""
-    spoken = espeak(SENTENCE, "en", "f3")
-    session = OnlineAligner().open("en", "v")
-    session.append(split_words(SENTENCE))
-    before = spoken.pcm[: spoken.words[5].start_sample * BYTES_PER_SAMPLE]
-    for part in cut(before + bytes(20 * FRAME_BYTES), ()):
-        session.push(part)
-    starts = {row.word: row.start_sample for row in session.tentative()}
-    ahead = spoken.words[6:9]
-    ours = np.diff([starts[row.word] for row in ahead]) / 24
-    true = np.diff([row.start_sample for row in ahead]) / 24
-    assert np.abs(ours - true).max() <= 100
-
-
 class CachedReference(ReferenceVoice):
     """Caches speech, as espeak's samples differ a little from call to call."""
 
@@ -333,13 +278,12 @@ def spoken_sentence() -> KnownSpeech:
     return espeak(SENTENCE, "en", "m3", 1.1)
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.thorough)])
-def test_every_word_comes_once_in_order_and_inside_the_audio(count: int) -> None:
+def test_every_word_comes_once_in_order_and_inside_the_audio() -> None:
     """Generated texts in ten languages get all their words, verbatim."""
     rng = random.Random(5)
     aligner = OnlineAligner()
     languages = list(texts.TEXTS)
-    for number in range(count):
+    for number in range(20):
         language = languages[number % len(languages)]
         text = generated_text(rng, language)
         spoken = espeak(text, language, "f2", 2.0)
@@ -499,14 +443,11 @@ def test_words_without_audio_become_estimates() -> None:
     assert all(row.start_sample <= spoken.samples // 2 for row in words)
 
 
-@pytest.mark.parametrize(
-    ("words", "least_s"), [(700, 170), pytest.param(2_000, 500, marks=pytest.mark.thorough)]
-)
-def test_a_long_context_uses_no_more_memory(words: int, least_s: int) -> None:
+def test_a_long_context_uses_no_more_memory() -> None:
     """In a context of minutes the frames in memory stay bounded, and so do the errors."""
-    text = agent_monologue(3, words)
+    text = agent_monologue(3, 700)
     spoken = espeak(text, "en", "m3")
-    assert spoken.samples > least_s * SAMPLE_RATE_HZ
+    assert spoken.samples > 170 * SAMPLE_RATE_HZ
     session = OnlineAligner().open("en", "v")
     session.append(split_words(text))
     final: list[WordTimestamp] = []
@@ -521,14 +462,6 @@ def test_a_long_context_uses_no_more_memory(words: int, least_s: int) -> None:
     assert (errors <= 100).mean() >= 0.99
 
 
-def test_a_short_trace_moves_words_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a trace too short for some word starts, errors stay below a second and do not grow."""
-    for room in (viterbi, online):
-        monkeypatch.setattr(room, "MAX_TRACED_FRAMES", 150)  # 100 of speech, and a pause
-    spoken = espeak(SENTENCE, "en", "f3", 0.8)
-    assert aligned_errors_ms(OnlineAligner(), [spoken]).max() <= 1_000
-
-
 def test_a_known_voice_is_aligned_better(cached_reference: CachedReference) -> None:
     """The voice's pace and spectrum are kept, so the next context is aligned at once."""
     aligner = OnlineAligner(cached_reference)
@@ -539,28 +472,6 @@ def test_a_known_voice_is_aligned_better(cached_reference: CachedReference) -> N
         aligned_errors_ms(aligner, slow[1:]).mean()
         <= aligned_errors_ms(OnlineAligner(cached_reference), slow[1:]).mean()
     )
-
-
-def test_a_context_without_audio_changes_no_profile(cached_reference: CachedReference) -> None:
-    """A profile learnt in one context stays when a context that learnt less ends."""
-    spoken = [espeak(text, "en", "f4", 0.6) for text in islice(agent_sentences(4), 2)]
-    alone, shared, new = (OnlineAligner(cached_reference) for _ in range(3))
-    silent = shared.open("en", "f4")
-    for aligner in (alone, shared):
-        aligned_errors_ms(aligner, spoken[:1])
-    silent.close()
-    knows, forgot = (aligned_errors_ms(one, spoken[1:]).mean() for one in (shared, new))
-    assert knows == pytest.approx(aligned_errors_ms(alone, spoken[1:]).mean(), abs=2)
-    assert knows < forgot
-
-
-def test_close_is_idempotent() -> None:
-    """A cancelled context may be closed at any point, and more than once."""
-    session = OnlineAligner().open("en", "v")
-    session.append(split_words(SENTENCE))
-    session.push(bytes(9_999 * BYTES_PER_SAMPLE))
-    session.close()
-    session.close()
 
 
 @pytest.mark.parametrize("reached", [2, 7])
