@@ -59,19 +59,7 @@ async def test_every_text_becomes_sound_and_words(
     assert len(list((tmp_path / "wavs").iterdir())) == 6
 
 
-def test_a_warning_is_printed_once(
-    texts: Path, served: ServerProcess, command_here: CommandHere
-) -> None:
-    """What the server warns of in every text is one line."""
-    argv = ("batch", "texts", "-o", "wavs", "--instruct", "calm", "--url", served.websocket_url)
-    outcome = command_here(*argv)
-    assert outcome.status == 0
-    lines = [line for line in outcome.errors.splitlines() if line.startswith("warning: ")]
-    assert len(lines) == 1
-    assert "`instruct` has no effect" in lines[0]
-
-
-@pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("mp3", "MP3"), ("ogg", "OGG")])
+@pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("ogg", "OGG")])
 def test_sound_has_the_format_asked_for(
     name: str,
     kind: str,
@@ -277,16 +265,3 @@ def test_what_is_ignored_is_named_and_subfolders_are_spoken(
     assert "2 spoken" in outcome.errors
     assert {each.name for each in (tmp_path / "wavs" / "part").iterdir()} == {"b.wav", "b.json"}
     assert soundfile.info(tmp_path / "wavs" / "part" / "b.wav").duration > 0.3
-
-
-def test_pieces_end_with_sentences() -> None:
-    """The sections joined are the text; each but the last ends with a sentence if possible."""
-    text = " ".join(islice(agent_sentences(5), 120))
-    sections = sections_of(text, "en")
-    assert "".join(sections) == text
-    assert len(sections) > 2
-    assert all(section.rstrip()[-1] in ".?" for section in sections)
-    assert max(map(len, sections)) <= 5000
-    endless = "word, " * 3000
-    assert "".join(sections_of(endless, "en")) == endless
-    assert max(map(len, sections_of(endless, "en"))) <= 5000

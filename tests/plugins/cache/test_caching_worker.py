@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from testbed.examples import examples
 from testbed.scripted_time import run_scripted
 from testbed.waiting import until
-from voiceagent_tts.core import AudioChunk, Reading, Segment, WordTimestamp
-from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.core import AudioChunk, Segment, WordTimestamp
 from voiceagent_tts.plugins.cache import hold
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.plugins.cache.hold import PhraseHold
@@ -51,10 +50,9 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
 )
 from voiceagent_tts.synthesizer.context import Context, ContextState
-from voiceagent_tts.synthesizer.events import ContextEvent, ContextFailed, ContextWords, Source
+from voiceagent_tts.synthesizer.events import ContextEvent, ContextWords, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import EventHandler
-from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
 from voiceagent_tts.word_times.processes import Aligners
 
@@ -82,6 +80,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.commands: list[Command | AlignCommand] = []
+        self.samples_wanted: int | None = None
         self._done = self._char_end = self._samples = 0
 
     def attach(self, handler: EventHandler, on_free: Callable[[], None] | None = None) -> int:
@@ -96,7 +95,9 @@ class Worker:
 
     def send(self, command: Command | AlignCommand) -> None:
         """Record a command."""
-        if not isinstance(command, Prepare | Credit):
+        if isinstance(command, Credit):
+            self.samples_wanted = command.samples_wanted
+        elif not isinstance(command, Prepare):
             self.commands.append(command)
 
     def answer(self, event: Event) -> None:
@@ -215,20 +216,6 @@ def live_audio(start_sample: int) -> AudioStep:
     return AudioStep((ContextAudio(1, AudioChunk(start_sample, b"\x00\x10" * LIVE_SAMPLES)),))
 
 
-async def test_an_answer_comes_in_a_later_turn_as_from_any_worker() -> None:
-    """So the context knows the words of a text before the times of its words."""
-    opened = Opened(GREETING)
-    opened.context.push_text(GREETING)
-    opened.context.finish()
-    assert opened.context.next_event() is None
-    await opened.play()
-    assert (opened.samples, opened.worker.commands) == (PHRASE_SAMPLES, [])
-    done = opened.context.close()
-    assert (done.reason, done.report.cached_segments) == ("complete", 1)
-    assert done.report.words.sources == {Source.CACHE: 3}
-    assert done.report.milestones.stages_s == {}, "no engine was asked"
-
-
 @pytest.mark.parametrize("phrases", [1, 100])
 async def test_an_iteration_of_the_loop_plays_little_audio(phrases: int) -> None:
     """A file's credit has no end: 20 s at once stopped the loop, for longer at another speed."""
@@ -260,6 +247,19 @@ async def test_an_iteration_of_the_loop_plays_little_audio(phrases: int) -> None
         played.append(0)
     assert sum(played) == 20 * LIVE_SAMPLES
     assert max(played) <= 1.5 * LIVE_SAMPLES
+
+
+async def test_a_phrase_uses_the_credit_of_its_context() -> None:
+    """The engine behind it does not run ahead of the listener by as much as the phrase is long."""
+    cache, worker = Opened(GREETING).cache, Worker()
+    caching = CachingWorker(worker, phrases_of(cache), replace(REQUEST, feeding="segment"))
+    caching.attach(lambda event: None)
+    caching.send(Submit(1, GREETING, 0, True, "nova", "en"))
+    for wanted in (LIVE_SAMPLES, 2 * LIVE_SAMPLES):
+        caching.send(Credit(1, 0.0, wanted))
+        await asyncio.sleep(0)
+        caching.send(Append(1, " It goes on.", len(GREETING), True, "en"))
+        assert worker.samples_wanted == wanted - PHRASE_SAMPLES
 
 
 async def test_live_text_goes_on_behind_a_phrase_on_one_clock() -> None:
@@ -301,18 +301,6 @@ async def test_a_phrase_without_white_space_behind_it_has_its_times(is_flushed: 
     await opened.play()
     assert opened.starts() == {"你": 0, "好。": 240}
     opened.context.abandon()
-
-
-async def test_a_dash_between_two_phrases_does_no_harm() -> None:
-    """It is a part of the word before it, though the cache has it with the word behind it."""
-    opened = Opened(GREETING, f" - {MENU}")
-    opened.context.push_text(f"{GREETING} - {MENU}")
-    opened.context.finish()
-    await opened.play()
-    done = opened.context.close()
-    assert done.reason == "complete"
-    assert [each.word.text for each in opened.words][-2:] == ["Press", "one."]
-    assert done.report.cached_segments == 2
 
 
 @pytest.mark.parametrize(
@@ -373,43 +361,6 @@ async def test_silent_text_before_the_first_sound_is_none(
     assert (done.reason, done.report.cached_segments) == ("complete", int(variant is FIRST))
 
 
-async def test_a_context_that_ends_while_text_is_held_tells_the_worker_nothing() -> None:
-    """Nor does its timer act later."""
-    opened = Opened(GREETING)
-    opened.context.push_text("Hello")
-    opened.context.cancel()
-    assert opened.worker.commands == []
-    await asyncio.sleep(0)
-    assert opened.worker.commands == []
-
-
-async def test_a_mistake_in_giving_up_ends_the_context_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Though only the event loop is there to hear of it."""
-
-    def fail(*_: object) -> None:
-        raise IndexError("a bug")
-
-    monkeypatch.setattr(PhraseHold, "give_up", fail)
-    opened = Opened(GREETING)
-    opened.context.push_text("Hello")
-    await until(lambda: opened.context.state >= ContextState.ENDED, "the context has failed")
-    (failed,) = [each for each in await opened.play() if isinstance(each, ContextFailed)]
-    assert failed.error.code is ErrorCode.INTERNAL
-    assert opened.context.close().reason == "error"
-
-
-@pytest.mark.parametrize("text", ["Hello", GREETING, "Other text", f"{GREETING} And"])
-async def test_the_last_text_may_come_with_the_end(text: str) -> None:
-    """In token feeding too, whether it is a phrase, held or live."""
-    opened = Opened(GREETING)
-    opened.context.worker.send(Submit(1, text, 0, False, "nova", "en", "token"))
-    opened.context.worker.send(Credit(1, 0.0, 2 * LIVE_SAMPLES))
-    await opened.end()
-    assert opened.worker.texts.replace("|", "") == text.removeprefix(GREETING)
-
-
 PHRASES_AT = {"first": [FIRST], "later": [LATER], "both": VARIANTS}
 SPEECH = (f"{GREETING} {MENU}", f" {MENU}", " It goes on.", "Hello")
 SILENCE = ("", "🙂 ", '<break time="200ms"/>')
@@ -462,18 +413,6 @@ async def _run_to_the_end(steps: list[str], ttl_ticks: int) -> None:
                 opened.context.finish()
     await opened.end()
     assert opened.context.close().reason in ("complete", "cancelled")
-
-
-async def test_a_reading_that_is_divided_is_no_phrase() -> None:
-    """A long word is held in parts; the text of a reading inside it goes to the engine whole."""
-    cache = Opened(GREETING).cache
-    held = Segment(24 * "p" + 240 * "x" + " end.", 0, (Reading(24, 264, GREETING),))
-    key = key_of(PARAMS, FIRST, held.part(0, MAX_SEGMENT_CHARS))
-    assert key is not None
-    cache.store(key, Phrase(key.text, PARAMS.voice, bytes(9_600), (WordTime(0, None, 1),)))
-    hold = PhraseHold(phrases_of(cache), "en")
-    parts = [*hold.push(held, 100.0), *hold.flush()]
-    assert [(part.segment, part.phrase) for part in parts] == [(held, None)]
 
 
 async def test_text_is_held_for_40_ms_and_keeps_its_place() -> None:

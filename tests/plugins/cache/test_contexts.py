@@ -9,24 +9,19 @@ import pytest
 from testbed.contexts import NEVER_S, UNPACED, collect, first
 from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import undisturbed, until
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.plugins.cache.caching_worker import CachingWorker, phrases_of
+from voiceagent_tts.plugins.cache.caching_worker import phrases_of
 from voiceagent_tts.plugins.cache.phrases import Phrase
 from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
-from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
-from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
-from voiceagent_tts.seam.events import AudioStep, Event
+from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextFailed, ContextFlushed, ContextReport, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import (
-    EventHandler,
-    OnFree,
     Supervisor,
-    WorkerClient,
     WorkerSpec,
 )
 from voiceagent_tts.word_times.processes import Aligners
@@ -117,17 +112,6 @@ async def test_live_text_follows_a_cached_phrase_without_a_gap(start: Start) -> 
     assert starts == sorted(starts)
 
 
-async def test_a_cached_phrase_may_be_anywhere(start: Start) -> None:
-    """Words keep their places in the text."""
-    synthesizer = await start()
-    await say(synthesizer, f"Hello you two. {GREETING} Bye for now.")
-    text = f"Hello you two. New. {GREETING} More. {GREETING} Bye for now."
-    heard = await say(synthesizer, text)
-    assert [word for word, *_ in heard.places] == text.split()
-    assert all(text[start:end] == word for word, start, end in heard.places)
-    assert heard.report.cached_segments == 4
-
-
 def furthest_samples(one: Heard, other: Heard) -> int:
     """How far a word of one is from the same word of the other."""
     both = zip(one.words, other.words, strict=True)
@@ -211,65 +195,6 @@ async def test_cached_audio_is_paced_like_live_audio(start: Start) -> None:
         context.sent(chunk.samples)
     assert handed_out < 13_000
     assert (await collect(context)).report.cached_segments == 1
-
-
-async def test_the_engine_stays_within_the_credit_behind_a_phrase(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cached audio uses the credit that the engine was given before it, and not credit on top."""
-    synthesizer = await start()
-    await say(synthesizer, f"Hello you two. {GREETING}{MENU} Bye for now.")
-    wanted, excess = 0, list[int]()
-    send, attach = CachingWorker.send, CachingWorker.attach
-
-    def noted(self: CachingWorker, command: Command | AlignCommand) -> None:
-        nonlocal wanted
-        wanted = command.samples_wanted if isinstance(command, Credit) else wanted
-        send(self, command)
-
-    def checked(
-        self: CachingWorker, handler: EventHandler, *others: OnFree | None, **how: bool
-    ) -> int:
-        def check(event: Event | AlignEvent) -> None:
-            if isinstance(event, AudioStep):
-                excess.append(event.rows[0].chunk.end_sample - wanted)
-            handler(event)
-
-        return attach(self, check, *others, **how)
-
-    monkeypatch.setattr(CachingWorker, "send", noted)
-    monkeypatch.setattr(CachingWorker, "attach", checked)
-    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=4))
-    context.push_text(f"Something new. {GREETING}{MENU} {20 * 'It is a long story. '}")
-    heard = 0
-    while heard < 4.5 * SAMPLE_RATE_HZ:  # the engine speaks before and behind the two phrases
-        event = await first(context, AudioChunk)
-        assert isinstance(event, AudioChunk)
-        heard = event.end_sample
-        context.sent(event.samples)
-    assert excess and max(excess) <= 0
-    context.cancel()
-    assert (await collect(context)).report.cached_segments >= 2
-
-
-async def test_the_engine_knows_which_turns_began_with_cached_audio(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would refuse others where memory or time is short, but a turn that is heard goes on."""
-    synthesizer = await start()
-    await say(synthesizer, GREETING + MENU)
-    submitted: list[Submit] = []
-    send = WorkerClient.send
-
-    def noted(self: WorkerClient, command: Command) -> None:
-        if isinstance(command, Submit):
-            submitted.append(command)
-        send(self, command)
-
-    monkeypatch.setattr(WorkerClient, "send", noted)
-    await say(synthesizer, GREETING + REST)
-    await say(synthesizer, REST)
-    assert [each.continues for each in submitted] == [True, False]
 
 
 async def test_a_phrase_is_stored_when_it_is_repeated(start: Start) -> None:
@@ -360,13 +285,6 @@ async def test_a_cached_phrase_that_fails_ends_its_context_alone(
         assert (await collect(context)).report.reason == "error"
     assert worker_of(synthesizer).rows_used == 0
     assert (await say(synthesizer, GREETING)).report.cached_segments == 1
-
-
-async def test_text_without_speech_needs_no_engine(start: Start) -> None:
-    """A context of dots ends without audio, as without the cache."""
-    synthesizer = await start()
-    heard = await say(synthesizer, "… --- …")
-    assert (heard.pcm, heard.words, heard.report.reason) == (b"", [], "complete")
 
 
 async def test_an_endless_text_of_cached_phrases_ends_at_the_limit(start: Start) -> None:

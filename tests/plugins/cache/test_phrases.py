@@ -3,16 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.plugins.cache.phrases import (
-    Phrase,
     PhraseVoice,
     SegmentVariant,
     SynthesisParams,
-    WordTime,
     key_of,
     said_text,
 )
@@ -127,39 +123,3 @@ def test_a_person_who_is_made_anew_for_each_context_is_not_cached() -> None:
     designed = replace(CAPABILITIES, needs_instruct=True)
     assert params_of(designed, VOICE, SpeechOptions("a pirate"), "segment") is None
     assert params_of(designed, VOICE, SpeechOptions("a pirate", seed=3), "segment") is not None
-
-
-@given(
-    st.text(),
-    st.builds(PhraseVoice, st.text(), st.text()),
-    st.binary().map(lambda data: data * 2),
-    st.none()
-    | st.lists(st.builds(WordTime, st.integers(), st.none() | st.integers(), st.floats(0, 1))).map(
-        tuple
-    ),
-)
-def test_a_phrase_survives_its_bytes(
-    text: str, voice: PhraseVoice, pcm: bytes, words: tuple[WordTime, ...] | None
-) -> None:
-    """Any text, voice and audio, also with line ends in them."""
-    phrase = Phrase(text, voice, pcm, words)
-    assert Phrase.load(phrase.dump()) == phrase
-
-
-def test_a_phrase_is_read_by_servers_of_other_versions() -> None:
-    """A server drops the phrases of a clone that is removed, whichever version stored them."""
-    line = (
-        b'{"text": "Hi.", "spoken": {"voice": "anna", "content": "0f", "owner": "k1"}, '
-        b'"words": [[0, null, 1.0]]}\n'
-    )
-    phrase = Phrase("Hi.", PhraseVoice("anna", "0f", "k1"), b"\1\0", (WordTime(0, None, 1.0),))
-    assert Phrase.load(line + b"\1\0") == phrase and phrase.dump() == line + b"\1\0"
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\n", b"[]\n", b"{}\n", b'{"text": "a", "spoken": {}, "words": 3}\n', b"\xff\n"]
-)
-def test_other_bytes_are_no_phrase(data: bytes) -> None:
-    """Whatever else is in Redis is refused, and not misread."""
-    with pytest.raises(ValueError):
-        Phrase.load(data)

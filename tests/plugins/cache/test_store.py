@@ -87,16 +87,6 @@ async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(
     assert not cache.store(keys[bob], phrase(bob))
 
 
-async def test_a_voice_without_a_file_has_no_content(tmp_path: Path) -> None:
-    """Its sound is that of the model, whose weights are in the key."""
-    cache = PhraseCache(1e6, 60, 1, folder=VoiceFolder(tmp_path))
-    voice = await cache.voices.load("nova")
-    assert voice == PhraseVoice("nova")
-    assert cache.store(KEY, phrase(voice))
-    await cache.refresh()
-    assert len(cache.memory) == 1
-
-
 PHRASE_BYTES = Phrase("", PhraseVoice("v"), bytes(1000), ()).size_bytes
 
 
@@ -184,13 +174,3 @@ def test_a_phrase_is_dropped_when_its_time_is_over() -> None:
     clock.now = 90
     memory.drop_expired()
     assert (len(memory), memory.size_bytes) == (0, 0)
-
-
-def test_a_new_phrase_replaces_the_old_one() -> None:
-    """Its size counts once."""
-    memory = PhraseMemory(10 * PHRASE_BYTES, Clock())
-    for _ in range(2):
-        memory.put("a", sized(), 60)
-    assert memory.size_bytes == PHRASE_BYTES
-    memory.clear()
-    assert memory.size_bytes == 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from testbed.command_line import Command, CommandHere, FullDisk, Outcome
+from testbed.command_line import Command, CommandHere, Outcome
 from testbed.known_speech import espeak
 from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
@@ -108,25 +108,6 @@ def test_a_voice_of_the_same_name_has_another_consent(
     add_voice("Anna", SOUND, BASE, replace=not is_removed)
     assert records.voices()["anna"].consent_ids == set()
     assert folder.names() == ["anna"]
-
-
-def test_a_full_disk_is_said_and_leaves_what_was_there(
-    command_here: CommandHere,
-    full_disk: FullDisk,
-    folder: VoiceFolder,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """If an export cannot be written, one line says so, and an older file stays unchanged."""
-    add_voice("anna", SOUND, BASE, "quick brown fox")
-    (tmp_path / "a.safetensors").write_text("older")
-    capsys.readouterr()
-    with full_disk():
-        outcome = command_here("voices", "export", "anna", "a.safetensors")
-    assert outcome.status == 1
-    assert outcome.errors == ("voiceagent-tts: a.safetensors: cannot be written; File too large\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "voices"]
-    assert (tmp_path / "a.safetensors").read_text() == "older"
 
 
 def test_a_taken_name_is_refused_unless_the_voice_is_to_be_replaced(
@@ -227,26 +208,6 @@ async def test_a_clone_needs_a_consent(
     assert refused.errors.startswith("voiceagent-tts: --consent: expected who agreed")
     add_voice("anna", SOUND, BASE)
     assert VoiceRecords(folder).voices()["anna"].consent == "Anna agreed."
-
-
-async def test_a_text_that_is_not_the_transcript_is_refused(
-    run: Command, folder: VoiceFolder
-) -> None:
-    """In one line, before a model is loaded, and nothing is stored."""
-    refused = await run(
-        "add", "anna", str(SOUND), "--model", BASE, "--text", "word " * 480, *CONSENT
-    )
-    assert refused.status == 1
-    assert "expected a transcript of all that is said" in refused.errors.splitlines()[-1]
-    assert folder.names() == []
-
-
-async def test_text_that_is_none_is_refused(run: Command, folder: VoiceFolder) -> None:
-    """Arguments that are not UTF-8 are refused with the name of their option."""
-    refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "\udcff", *CONSENT)
-    assert refused.status == 2
-    assert refused.errors.endswith("Invalid value for '--text': expected UTF-8\n")
-    assert folder.names() == []
 
 
 @pytest.fixture

@@ -88,15 +88,6 @@ def test_speakers_are_compared(tmp_path: Path) -> None:
     assert embedding is not None and np.allclose(embedding, [0.5, 2])
 
 
-def test_a_damaged_record_harms_no_other(tmp_path: Path) -> None:
-    """An unreadable file is skipped."""
-    records, consents = stores(tmp_path)
-    kept = Consent(name="Anna", language="en", method="attest", statement="yes")
-    consents.save(kept, None)
-    (tmp_path / "consents" / "broken.json").write_text("{")
-    assert consents.seen_by() == [kept]
-
-
 def test_a_voice_that_was_replaced_by_half_goes_with_either_consent(tmp_path: Path) -> None:
     """The old sound stays when the new one cannot be stored; withdrawing its consent deletes it."""
     clones = VoiceFolder(tmp_path)

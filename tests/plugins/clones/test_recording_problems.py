@@ -1,13 +1,9 @@
 """Transcripts of recordings: one that is not what was said is told apart by its sounds."""
 
-import unittest.mock
-
 import numpy as np
 import pytest
 
-from testbed.known_speech import KnownSpeech, espeak, flite
-from testbed.missing import MissingPartError
-from voiceagent_tts.plugins.clones import transcript_fit
+from testbed.known_speech import KnownSpeech, espeak
 from voiceagent_tts.plugins.clones.transcript import recording_problems
 
 SAID = {
@@ -20,7 +16,7 @@ SAID = {
     "ko": "내일 오전에 주문하신 상품이 도착할 예정입니다.",
     "zh": "您的订单今天早上已经发出，明天下午就会送到。",
 }
-OTHERS = [("en", "de"), ("de", "en"), ("en", "fr"), ("es", "nl"), ("fr", "es"), ("ru", "de")]
+OTHERS = [("en", "de"), ("es", "nl"), ("ru", "de")]
 
 
 def problems(said: KnownSpeech, text: str, noise_db: float | None = None) -> list[str]:
@@ -33,11 +29,10 @@ def problems(said: KnownSpeech, text: str, noise_db: float | None = None) -> lis
 
 
 @pytest.mark.parametrize("language", SAID)
-@pytest.mark.parametrize("noise_db", [None, 10.0])
-def test_what_was_said_is_accepted(language: str, noise_db: float | None) -> None:
-    """In every script, and in noise 10 dB below the voice."""
+def test_what_was_said_is_accepted(language: str) -> None:
+    """In every script, in noise 10 dB below the voice."""
     said = espeak(SAID[language], language, "m3")
-    assert problems(said, said.text, noise_db) == []
+    assert problems(said, said.text, noise_db=10.0) == []
 
 
 @pytest.mark.parametrize(("spoken", "written"), OTHERS)
@@ -47,39 +42,11 @@ def test_another_language_is_told(spoken: str, written: str) -> None:
     assert "expected a transcript of what is said" in problem and SAID[written] not in problem
 
 
-def test_another_text_is_told_in_a_voice_that_people_spoke() -> None:
-    """The wrong text is English, too; the voice is none that the network has learnt from."""
-    try:
-        said = flite(SAID["en"], "awb")
-    except MissingPartError as missing:
-        pytest.skip(str(missing))
-    assert said is not None
-    assert problems(said, said.text) == []
-    assert len(problems(said, "The weather will be sunny with a light breeze tomorrow.")) == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "今日は天気がいいですね、公園へ行きましょう。",
-        "Cześć, jak się dzisiaj czujesz, mój drogi przyjacielu?",
-    ],
-)
-def test_a_text_whose_sounds_are_not_known_is_not_judged(text: str) -> None:
+def test_a_text_whose_sounds_are_not_known_is_not_judged() -> None:
     """Kanji have many readings, and no voice speaks Polish: a doubt would be a guess."""
-    assert problems(espeak(SAID["en"], "en", "m3"), text) == []
-
-
-def test_without_espeak_the_sounds_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cloning does not need the library or its package; a module of our own is needed."""
     said = espeak(SAID["en"], "en", "m3")
-    missing = ModuleNotFoundError("no such module", name="espeakng_loader")
-    judging = unittest.mock.Mock(side_effect=missing)
-    monkeypatch.setattr(transcript_fit, "transcript_fit", judging)
-    assert problems(said, SAID["de"]) == []
-    missing.name = "voiceagent_tts.espeak"
-    with pytest.raises(ModuleNotFoundError):
-        problems(said, SAID["de"])
+    assert problems(said, "今日は天気がいいですね、公園へ行きましょう。") == []
+    assert problems(said, "Cześć, jak się dzisiaj czujesz, mój drogi przyjacielu?") == []
 
 
 def test_a_short_sound_is_not_judged() -> None:

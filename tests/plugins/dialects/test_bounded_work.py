@@ -148,38 +148,26 @@ def _is_long(work: LoopWork) -> bool:
     return work.most > MOST_CALLS or work.most_bytes > MOST_BYTES
 
 
-PLAIN_KINDS = [kind for kind, (_, _, lexicon) in KINDS.items() if not lexicon]
-"""No door here takes a lexicon."""
 COSTLIEST = (
     *("kana", "thai in short sentences", "a letter and '. '", "&amp; ", "<a>b</a> "),
     *("[a](b) ", "**a** ", '"a." ', 'a.""""" ', "<speak><sub "),
 )
-"""Of those, the ones that make the longest turns at some door, in calls or in bytes; vLLM-Omni's,
-which came later, was not among them."""
+"""Of the kinds of `KINDS`, those that make the longest turns at some door, in calls or in bytes."""
 
 
 @pytest.mark.parametrize("door", SOCKETS)
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        pytest.param(COSTLIEST, id="costliest"),
-        pytest.param(PLAIN_KINDS, id="all", marks=(pytest.mark.thorough, pytest.mark.costly)),
-    ],
-)
 async def test_no_text_by_a_socket_makes_a_long_turn(
-    door: str, kinds: Sequence[str], start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+    door: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Texts of 20,000 characters, until there is some audio of them."""
     server = await start_server()
     await _sent(server, door, "latin", monkeypatch, 1)
-    work = {kind: await _sent(server, door, kind, monkeypatch, ANSWERS) for kind in kinds}
+    work = {kind: await _sent(server, door, kind, monkeypatch, ANSWERS) for kind in COSTLIEST}
     assert {k: (w.most, w.most_bytes) for k, w in work.items() if _is_long(w)} == {}
 
 
 @pytest.mark.parametrize("door", SOCKETS)
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=() if k in SPREAD[:2] else pytest.mark.thorough) for k in SPREAD]
-)
+@pytest.mark.parametrize("kind", SPREAD[:2])
 async def test_no_turn_is_long_until_the_end_of_a_text(
     door: str, kind: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

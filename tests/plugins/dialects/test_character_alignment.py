@@ -69,25 +69,3 @@ def test_sums_of_chunks_are_the_times(lengths: list[tuple[int, int]], step_ms: i
             clock_ms += chunk["charStartTimesMs"][-1] + chunk["charDurationsMs"][-1]
     assert spoken == f"{text} "
     assert starts == [start for start, _ in times]
-
-
-def test_words_of_which_nothing_is_said_do_not_wait_for_the_end() -> None:
-    """A text that lasts no time comes in chunks while it is read, and not in one of all of it."""
-    text = "word " * 1_000
-    alignment = CharacterAlignment(counts_from_context=False)
-    alignment.add_text(text)
-    times: list[tuple[int, int | None]] = [(0, 0) for _ in range(1_000)]
-    words = message(text, times)
-    chunks: list[int] = []
-    for first in range(0, 1_000, 100):
-        part = slice(first, first + 100)
-        fields = ("words", "start_ms", "end_ms", "char_start", "char_end")
-        some = {name: getattr(words, name)[part] for name in fields}
-        alignment.add_words(words.model_copy(update=some))
-        if alignment.is_full:
-            chunk = alignment.take()
-            assert chunk is not None
-            chunks.append(len(chunk["chars"]))
-    rest = alignment.take()
-    assert rest is not None and chunks == [1_500] * 3 and len(rest["chars"]) == 500
-    assert alignment.take() is None

@@ -28,7 +28,6 @@ from voiceagent_tts.text.words import split_words
 if TYPE_CHECKING:
     from transformers import Qwen3ASRProcessor
 
-REFERENCE = Path(__file__).parents[2] / "reference"
 STEP_SAMPLES = ms_to_samples(80)
 SHORTEST_SAMPLES = ms_to_samples(40)
 ROOM_SAMPLES = ms_to_samples(200)
@@ -116,18 +115,6 @@ def test_inputs_equal_those_of_transformers(
     assert torch.equal(given["input_features_mask"], expected["input_features_mask"].long())
 
 
-def test_a_prompt_is_the_audio_and_the_words_alone(
-    aligner: ForcedAligner, processor: "Qwen3ASRProcessor"
-) -> None:
-    """Nothing is before the audio, and two timestamp tokens follow each word."""
-    (given,) = Recording(aligner, [clip_of("Don't “stop” <timestamp>, <|audio_pad|>!", 1.2)]).inputs
-    assert processor.tokenizer.decode(given["input_ids"][0]) == (
-        "<|audio_start|>" + 16 * "<|audio_pad|>" + "<|audio_end|>"
-        "Don't<timestamp><timestamp>stop<timestamp><timestamp>"
-        "timestamp<timestamp><timestamp>audiopad<timestamp><timestamp>"
-    )
-
-
 def test_logits_equal_those_of_transformers(
     aligner: ForcedAligner, processor: "Qwen3ASRProcessor"
 ) -> None:
@@ -143,15 +130,13 @@ def test_logits_equal_those_of_transformers(
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("is_longer", [False, True], ids=["of the clip", "of the batch"])
-def test_later_words_change_no_earlier_times(aligner: ForcedAligner, is_longer: bool) -> None:
+def test_later_words_change_no_earlier_times(aligner: ForcedAligner) -> None:
     """The logits of a word depend on the audio and the words up to it, even in a batch."""
     whole = clip_of(ENGLISH, 2.5)
     (logits,) = Recording(aligner, [whole]).logits
     for count in (1, 4, len(whole.words) - 1):
         prefix = Clip(whole.words[:count], whole.pcm, "en")
-        batch = [prefix, clip_of(ENGLISH * 3, 2.5, seed=1)] if is_longer else [prefix]
-        (found,) = Recording(aligner, batch).logits
+        (found,) = Recording(aligner, [prefix, clip_of(ENGLISH * 3, 2.5, seed=1)]).logits
         torch.testing.assert_close(found[: 2 * count], logits[: 2 * count], atol=1e-5, rtol=1e-4)
 
 
@@ -192,10 +177,9 @@ def answers(aligner: ForcedAligner, classes: list[int]) -> Callable[[], None]:
         ([0, 5, 6, 9, 12, 20], [(0, 5), (6, 9), (12, 20)]),
         ([0, 5, 5, 5, 5, 9], [(0, 4.75), (4.75, 5.25), (5.25, 9)]),
         ([2, 5, 70, 6, 8, 9], [(2, 5), (5, 6), (8, 9)]),
-        ([1, 2, 3, 30, 40, 50], [(1, 2), (3, 24.5), (24.5, 25)]),
         ([79] * 6, [(23.5, 24), (24, 24.5), (24.5, 25)]),
     ],
-    ids=["in order", "an empty word", "out of order", "behind the end", "all behind the end"],
+    ids=["in order", "an empty word", "out of order", "behind the end"],
 )
 def test_times_are_steps_of_80_ms(
     aligner: ForcedAligner, classes: list[int], expected: list[tuple[float, float]]
@@ -211,20 +195,7 @@ def test_times_are_steps_of_80_ms(
     )
 
 
-def test_later_words_do_not_move_spoken_ones(aligner: ForcedAligner) -> None:
-    """With thirty words more than the audio contains, the words in it keep their times."""
-    words = split_words("word " * 36)
-    spoken = [0, 3, 3, 6, 10, 14, 14, 15, 15, 18, 18, 20]
-    times: list[tuple[WordTimestamp, ...]] = []
-    for count in (6, 36):
-        stop = answers(aligner, spoken + [25] * (2 * count - len(spoken)))
-        times += aligner.align([Clip(tuple(words[:count]), noise(2.0), "en")])
-        stop()
-    assert times[1][:6] == times[0]
-    assert all(time.start_sample >= 22.5 * STEP_SAMPLES for time in times[1][6:])
-
-
-@pytest.mark.parametrize("seconds", [0, 1 / SAMPLE_RATE_HZ, 0.1, 0.499, 0.5, 1, 1.0001, 11.9])
+@pytest.mark.parametrize("seconds", [0, 1 / SAMPLE_RATE_HZ, 0.499, 11.9])
 def test_every_word_is_once_inside_the_audio(aligner: ForcedAligner, seconds: float) -> None:
     """Random weights give valid times for audio of any length."""
     for text in TEXTS.values():
@@ -321,24 +292,14 @@ def cut_short(folder: Path) -> None:
     ("damage", "sentence"),
     [
         (lambda folder: (folder / "config.json").unlink(), "config.json: expected a model's"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "config.json: expected a model"),
         (edit_config({"model_type": "qwen3_tts"}), "model_type: expected qwen3_asr, got qwen3_tts"),
-        (
-            edit_config({"thinker_config": {}}),
-            "thinker_config: expected the layout of transformers",
-        ),
         (edit_config({"timestamp_token_id": 1061}), "timestamp_token_id: is 1061, but .* is 1062"),
         (
             edit_config({"num_labels": 90}),
             r"score.weight: shape is \[80, 64\], expected \[90, 64\]",
         ),
-        (lambda folder: (folder / "model.safetensors").unlink(), "expected the weights of Qwen/"),
         (cut_short, "expected the weights of Qwen/"),
         (edit_weights(lambda tensors: tensors.pop("score.weight")), "score.weight: is not in"),
-        (
-            lambda folder: (folder / "tokenizer.json").unlink(),
-            "audio_token_id: is 1033, but .*audio_pad.* is ",
-        ),
         (lambda folder: (folder / "processor_config.json").unlink(), "expected the tokenizer and"),
     ],
 )
@@ -350,19 +311,3 @@ def test_a_wrong_folder_is_refused(
     damage(broken)
     with pytest.raises(CheckpointError, match=f"{broken}.*{sentence}"):
         load_aligner(broken, "cpu")
-
-
-def test_another_model_is_refused() -> None:
-    """A voice model is refused; a name that is no folder is looked up among downloads."""
-    with pytest.raises(CheckpointError, match="model_type: expected qwen3_asr, got qwen3_tts"):
-        load_aligner(REFERENCE / "base-0b6")
-    with pytest.raises(CheckpointError, match="expected the folder of a model, or an id"):
-        load_aligner("no/such/place")
-
-
-def test_bfloat16_is_loaded(folder: Path) -> None:
-    """The weights have the requested precision, and all words get times."""
-    aligner = load_aligner(folder, "cpu", "bfloat16")
-    assert {parameter.dtype for parameter in aligner.network.parameters()} == {torch.bfloat16}
-    (times,) = aligner.align([clip_of(ENGLISH, 3.0)])
-    assert len(times) == len(split_words(ENGLISH))

@@ -152,15 +152,6 @@ def test_an_unknown_language_is_refused() -> None:
     assert fake.calls == []
 
 
-def test_a_context_without_words_ends() -> None:
-    """Audio without words is never aligned."""
-    fake = FakeAligner()
-    driver = drive(fake)
-    driver.step(Follow(1, "en", "v"), audio(1, 0, 2 * SECOND), Finish(1))
-    assert driver.answers[-1] == Done(1, 2 * SECOND)
-    assert driver.words(1) == []
-
-
 def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
     """With a tiny network every word is reported once, in order, inside the audio."""
     options = ForcedOptions(str(write_tiny_aligner(tmp_path / "tiny")), "cpu", threads=1)

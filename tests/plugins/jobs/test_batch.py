@@ -16,7 +16,7 @@ from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs import batch as batches
-from voiceagent_tts.plugins.jobs.batch import MAX_ITEMS, BatchRequest
+from voiceagent_tts.plugins.jobs.batch import MAX_ITEMS
 from voiceagent_tts.server import held
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer, running
@@ -95,16 +95,6 @@ async def test_no_shared_fields_make_a_long_turn_of_the_loop(
         answer = await asyncio.to_thread(httpx.post, url, json=body, timeout=PATIENCE_S)
     assert answer.json()["failed"] == MAX_ITEMS
     assert work.most < MOST_CALLS
-
-
-async def test_only_known_fields_are_shared() -> None:
-    """Others are not copied into each of the texts."""
-    unknown = {f"unknown {number}": number for number in range(9)}
-    body = BatchRequest.model_validate({"items": [{"input": "a"}], "text": "b", **unknown})
-    assert body.shared == {"text": "b"}
-    nobodys = {f"voice_{number}": False for number in range(9)}
-    body = BatchRequest.model_validate({"items": [{"input": "a"}], "text": "b", **nobodys})
-    assert body.shared == {"text": "b"}
 
 
 async def test_a_text_that_fails_stops_no_other(http: httpx.AsyncClient) -> None:
@@ -186,22 +176,6 @@ async def test_more_texts_than_contexts_wait() -> None:
     ):
         body = (await batch(alone, items=[{"input": "Hello."}] * 5, language="en")).json()
     assert body["succeeded"] == 5
-
-
-async def test_a_text_that_fails_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that fail after their first audio leave their room to the others."""
-    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 250_000)
-    monkeypatch.setattr(batches, "_AT_ONCE", 1)
-    items = [{"input": "This goes on and on. " * 20}] * 3 + [{"input": "Hello."}]
-    async with (
-        running(Settings(port=0, max_audio_s=3)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as alone,
-    ):
-        body = (await batch(alone, items=items, response_format="wav", language="en")).json()
-        await until(lambda: not server.state.held._of_callers, "everything was given back")
-    errors = [result.get("error", {}) for result in body["results"]]
-    assert [error.get("code") for error in errors] == [*["text_too_long"] * 3, None]
-    assert all("max_audio_s" in error["message"] for error in errors[:3])
 
 
 async def test_files_that_are_too_large_together_fail(

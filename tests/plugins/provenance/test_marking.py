@@ -32,18 +32,6 @@ async def test_contexts_marked_together_are_marked_as_alone() -> None:
     ]
 
 
-async def test_frames_of_one_context_keep_their_order() -> None:
-    """What a context passes before the first is marked is marked in order."""
-    delivered, marked = DeliveredAudio(Marking(TEST_KEY)), list[bytes]()
-    frames = frames_of(0, 30)
-    for frame in frames:
-        delivered.filter(frame, marked.append)
-    assert not marked, "the event loop has not turned"
-    while len(marked) < len(frames):
-        await asyncio.sleep(0)
-    assert b"".join(marked) == mark(b"".join(frames), TEST_KEY)
-
-
 async def test_many_contexts_do_not_keep_the_event_loop() -> None:
     """Of 100 frames that wait, at most eight are marked in an iteration of the event loop."""
     marking, marked = Marking(TEST_KEY), list[bytes]()

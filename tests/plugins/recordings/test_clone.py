@@ -14,7 +14,6 @@ from voiceagent_tts.plugins.clones.design import design_voice
 from voiceagent_tts.plugins.recordings.clone import (
     TAIL_SILENCE_S,
     ReferenceEncoder,
-    clone_voice,
     load_reference_encoder,
 )
 
@@ -51,20 +50,6 @@ def test_audio_that_is_too_short_is_refused(encoder: ReferenceEncoder) -> None:
         InvalidRequestError, match=f"expected at least {least} samples .* got {least - 1}"
     ):
         speaker_encoder.embed(shortest[1:])
-
-
-def test_a_half_precision_model_has_the_same_embedding(encoder: ReferenceEncoder) -> None:
-    """The speaker encoder is float32 in models of any precision."""
-    assert {tensor.dtype for _, tensor in encoder.speaker_encoder.weights()} == {torch.float32}
-
-
-def test_one_voice_is_cloned_with_the_encoders_that_it_takes(
-    encoder: ReferenceEncoder, samples: Tensor
-) -> None:
-    """With a transcript and without, the voice is that of a model's two encoders."""
-    for text in ("", " quick brown fox "):
-        voice = clone_voice(REFERENCE / "base-0b6", samples, text, tail_silence_s=0.2)
-        assert voice.to_bytes() == encoder.clone(samples, text, tail_silence_s=0.2).to_bytes()
 
 
 def test_with_its_words_a_reference_gives_its_codes(

@@ -35,15 +35,6 @@ def examined(samples: Samples) -> Examination:
     return examine_reference(samples, find_speech(samples))
 
 
-def test_a_good_recording_has_no_problems(speech: Samples) -> None:
-    """Speech that fills the recording is measured as such."""
-    measured = examined(speech)
-    assert measured.problems() == []
-    assert measured.speech_share is not None and measured.speech_share > 0.9
-    assert measured.trimmed_s < 0.1
-    assert measured.clipped_share == 0
-
-
 def test_silence_at_both_ends_is_trimmed_and_pauses_stay(speech: Samples) -> None:
     """What remains begins and ends within half a second of the speech."""
     samples = np.concatenate([silence(2.0), speech, silence(1.0), speech, silence(3.0)])
@@ -53,7 +44,7 @@ def test_silence_at_both_ends_is_trimmed_and_pauses_stay(speech: Samples) -> Non
     assert measured.trimmed_s == pytest.approx(len(samples) / SAMPLE_RATE_HZ - measured.duration_s)
 
 
-@pytest.mark.parametrize("snr_db", [40, 30, 20, 10])
+@pytest.mark.parametrize("snr_db", [40, 10])
 @pytest.mark.parametrize("has_pauses", [True, False], ids=["pauses", "no pauses"])
 def test_the_noise_is_measured(speech: Samples, snr_db: int, has_pauses: bool) -> None:
     """White noise of a known level is found within 2 dB, with and without pauses to find it in."""
@@ -64,11 +55,10 @@ def test_the_noise_is_measured(speech: Samples, snr_db: int, has_pauses: bool) -
     tolerance = 2 if has_pauses or snr_db < 40 else 8  # few frames of speech are as quiet as that
     assert measured.snr_db == pytest.approx(snr_db, abs=tolerance)
     is_noisy = any("above the noise" in sentence for sentence in measured.problems())
-    if snr_db != 20:  # the limit itself
-        assert is_noisy == (snr_db < 20)
+    assert is_noisy == (snr_db < 20)
 
 
-@pytest.mark.parametrize("rate_hz", [16_000, 24_000, 44_100])
+@pytest.mark.parametrize("rate_hz", [16_000, 44_100])
 def test_clipping_is_found_whatever_the_rate_of_the_file(speech: Samples, rate_hz: int) -> None:
     """Speech at twice full scale loses its peaks, and converting the rate does not hide it."""
     loud = np.clip(4 * soxr.resample(speech, SAMPLE_RATE_HZ, rate_hz), -1, 1)
@@ -99,13 +89,3 @@ def test_a_tone_is_no_speech() -> None:
     measured = examined((0.3 * np.sin(2 * np.pi * 440 * times_s)).astype(np.float32))
     assert measured.problems() == ["found no speech in the recording"]
     assert (measured.duration_s, measured.trimmed_s) == (5.0, 0.0)
-
-
-def test_without_a_detector_length_and_clipping_are_measured(speech: Samples) -> None:
-    """Speech and noise are unknown, not zero."""
-    measured = examine_reference(np.clip(4 * speech[:SAMPLE_RATE_HZ], -1, 1), None)
-    assert (measured.speech_share, measured.snr_db) == (None, None)
-    assert measured.summary().startswith("1.0 s, ")
-    assert [problem[:17] for problem in measured.problems()] == [
-        "expected at least", "expected at most ",
-    ]  # fmt: skip

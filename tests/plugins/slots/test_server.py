@@ -14,10 +14,8 @@ from voiceagent_tts.protocol.client_connection import ClientAudio
 @pytest.mark.parametrize(
     ("free", "total", "is_ready", "line"),
     [
-        (512, 512, True, "ready 100%"),
         (1, 4, True, "ready 25%"),
         (0, 4, True, "ready 1%"),
-        (0, 0, True, "ready 1%"),
         (4, 4, False, "drain"),
     ],
 )

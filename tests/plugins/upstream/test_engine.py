@@ -12,7 +12,6 @@ from testbed.scripted_upstream import TONE, Answer, ScriptedUpstream
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.plugins.upstream.engine import CharBudget
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed
@@ -144,7 +143,7 @@ async def test_a_limit_with_a_senseless_wait_fails_the_context(
 ) -> None:
     """The context ends, and does not wait forever for what was not understood."""
     synthesizer = await start()
-    for seconds in ("inf", "nan", "1e999", "-1", "soon"):
+    for seconds in ("inf", "nan", "-1", "soon"):
         upstream.script.clear()
         upstream.script += [Answer(429, b"{}", {"Retry-After": seconds})] * 3
         async with asyncio.timeout(PATIENCE_S):
@@ -191,15 +190,6 @@ async def test_no_more_than_its_rows_are_asked_at_once(
         await synthesizer.open(UNPACED)
     for context in contexts:
         context.abandon()
-
-
-async def test_half_a_sample_at_the_end_is_dropped(
-    start: Start, upstream: ScriptedUpstream
-) -> None:
-    """The audio ends with its last whole sample."""
-    synthesizer = await start()
-    upstream.script.append(Answer(body=TONE + b"\x01"))
-    assert (await say(synthesizer, "Hello.")).samples == TONE_SAMPLES
 
 
 async def test_silence_before_the_first_sound_is_left_out(
@@ -256,21 +246,6 @@ async def test_the_characters_of_a_day_are_limited(start: Start) -> None:
     error = (await say(synthesizer, "Hello there.")).error
     assert isinstance(error, OverloadedError) and "VOICEAGENT" not in error.message
     assert 86_000_000 < (error.retry_after_ms or 0) <= 86_400_000
-
-
-def test_a_new_day_has_new_characters() -> None:
-    """A day begins with its first character."""
-    now = 0.0
-    budget = CharBudget(10, lambda: now)
-    now = 500.0
-    budget.check(10)
-    budget.spend(10)
-    with pytest.raises(OverloadedError):
-        budget.check(1)
-    now = 500.0 + 86_400
-    budget.check(10)
-    budget.spend(10)
-    assert budget.total == 20
 
 
 async def test_an_overflow_whose_upstream_is_away_starts_later(
