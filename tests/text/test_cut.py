@@ -84,15 +84,6 @@ def test_both_texts_joined_are_the_text(text: str, data: st.DataObject) -> None:
         heard = len(cut.text_spoken)
 
 
-def test_words_may_start_together() -> None:
-    """Words that start on the same sample are heard together."""
-    words = [
-        WordTimestamp(Word("a", 0, 1), 10, 10, confidence=0.0),
-        WordTimestamp(Word("b", 2, 3), 10, 20, confidence=0.0),
-    ]
-    assert cut_text("a b", words, 11, is_final=False).text_spoken == "a b"
-
-
 def test_an_estimate_after_the_audio_is_heard_with_its_end() -> None:
     """Once the audio's length is known, playing all of it hears every word, even a late one."""
     words = [

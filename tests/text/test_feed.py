@@ -5,10 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.texts import agent_text, any_text, chunked
-from voiceagent_tts.text import cleaning as module
 from voiceagent_tts.text.feed import Fed, TextFeed
 from voiceagent_tts.text.readings import said
-from voiceagent_tts.text.words import next_word_start
 
 
 def spoken(text: str, run_chars: int = 10_000) -> list[str]:
@@ -38,17 +36,6 @@ def test_words_come_one_word_behind() -> None:
     assert feed.finish() == [Fed(" there", 11, True)]
 
 
-def test_runs_end_at_sentence_ends() -> None:
-    """A run has at least `run_chars` and ends with a sentence, not with an abbreviation."""
-    text = "Dr. Smith came. He sat down and spoke to us. Then he left, at 3.5 p. m. or so. Bye."
-    assert spoken(text, run_chars=12) == [
-        "Dr. Smith came.",
-        "He sat down and spoke to us.",
-        "Then he left, at 3.5 p. m. or so.",
-        "Bye.",
-    ]
-
-
 def test_a_run_without_sentences_ends_too() -> None:
     """The length of a run is bounded for every text."""
     for run_chars in (1, 100, 300):
@@ -67,13 +54,6 @@ def test_a_run_without_sentences_ends_too() -> None:
 def test_a_run_for_each_sentence_ends_inside_none(sentences: list[str]) -> None:
     """A clone with a long reference speaks so: it can start with its first sentence."""
     assert spoken(" ".join(sentences), run_chars=1) == sentences
-
-
-def test_text_after_a_flush_is_a_new_run() -> None:
-    """After `finish`, offsets continue to count in the whole text."""
-    feed = TextFeed(1000)
-    assert feed.push("One")[:] + feed.finish() == [Fed("One", 3, True)]
-    assert feed.push(" two") + feed.finish() == [Fed("two", 7, True)]
 
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
@@ -124,37 +104,3 @@ def test_long_words_are_fed_in_parts(parts: list[str], data: st.DataObject) -> N
     assert fed == expected
     assert max(part.spoken.count("a") + part.spoken.count("b") for part in fed) <= 1000
     assert "".join(part.spoken for part in fed).count("b") == text.count("b")
-
-
-def test_text_before_a_bracket_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bracket has only what follows it scanned again, however long the white space before it."""
-    scanned_chars = 0
-
-    def counting(text: str, start: int) -> int | None:
-        nonlocal scanned_chars
-        scanned_chars += len(text) - start
-        return next_word_start(text, start)
-
-    monkeypatch.setattr(module, "next_word_start", counting)
-    feed, label = TextFeed(300), "[" + "a" * 99
-    for character in " " * 500 + label:
-        assert feed.push(character) == []
-    assert scanned_chars <= 2 * (500 + sum(range(len(label) + 1)))
-
-
-def test_white_space_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long white space is, each delta of it is examined once."""
-    scanned_chars = 0
-
-    def counting(text: str, start: int) -> int:
-        nonlocal scanned_chars
-        visible = first_visible(text, start)
-        scanned_chars += visible - start
-        return visible
-
-    first_visible = module._first_visible  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(module, "_first_visible", counting)
-    feed = TextFeed(300)
-    for _ in range(1000):
-        assert feed.push("\n   ") == []
-    assert scanned_chars <= 4000

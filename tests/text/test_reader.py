@@ -1,7 +1,5 @@
 """The reader: readings and breaks of a text, however it was split into deltas."""
 
-import string
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -86,14 +84,6 @@ def test_offsets_are_those_of_the_client(text: str) -> None:
         assert shown == "x" if at in inside else shown in (written, " ")
     ends = [0, *(each.char_end for each in readings)]
     assert all(end <= each.char_start for end, each in zip(ends, readings, strict=False))
-
-
-@given(st.text(alphabet=string.ascii_letters + "<>/ .,\n" + "重é", max_size=40))
-def test_a_text_without_entries_passes_untouched(text: str) -> None:
-    """Bit for bit, at once where there is no lexicon and no markup."""
-    assert Reader().push(text) == [Passage(text)]
-    reader = Reader([EntryMatcher(check_entries({"zzz0": "x"}))], has_markup=False)
-    assert joined(reader.push(text) + reader.flush()) == [(text, ())]
 
 
 def test_entries_do_not_apply_to_what_others_say() -> None:
