@@ -65,19 +65,6 @@ async def test_every_key_is_compared_whichever_is_right(
     assert {one for one, _ in compared} == {hash_key(offered)}
 
 
-async def test_changes_of_the_file_are_loaded_and_reported(path: Path) -> None:
-    """A key that was added works, one that was removed does not; limits change with the file."""
-    changes: list[KeyChange] = []
-    ring = await ring_of(path, changes)
-    changed = KEYS[0].key.model_copy(update={"limits": Quota(contexts=1)})
-    write(path, NewKey(changed, ""), KEYS[2])
-    await ring.reload()
-    assert changes == [KeyChange(added=(KEYS[2].key,), removed=(KEYS[1].key,), changed=(changed,))]
-    assert ring.find(KEYS[1].secret) is None and ring.find(KEYS[2].secret) is not None
-    await ring.reload()
-    assert len(changes) == 1
-
-
 async def test_an_old_secret_of_a_key_is_removed(path: Path) -> None:
     """An id with another hash is another key, so that sockets of the old one are closed."""
     changes: list[KeyChange] = []
