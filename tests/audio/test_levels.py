@@ -31,14 +31,6 @@ def test_leading_silence_ends_at_the_first_audible_sample(quiet: int, level: int
     assert leading_silence_samples(pcm(hum, click)) == quiet
 
 
-def test_audio_without_sound_is_all_leading_silence() -> None:
-    """Audio without sound is leading silence to its end, and has no onsets."""
-    assert leading_silence_samples(pcm(silence(50))) == 1_200
-    assert leading_silence_samples(b"") == 0
-    assert onsets(pcm(silence(50))) == []
-    assert onsets(b"") == []
-
-
 @given(st.lists(st.tuples(st.integers(120, 600), st.integers(60, 500)), min_size=1, max_size=6))
 def test_onsets_are_where_words_begin(words: list[tuple[int, int]]) -> None:
     """Each sound after a pause has one onset, at most 5 ms before its beginning."""
@@ -49,11 +41,6 @@ def test_onsets_are_where_words_begin(words: list[tuple[int, int]]) -> None:
         position_ms += pause_ms + sound_ms
     early = np.array([ms_to_samples(ms) for ms in starts]) - onsets(pcm(*parts))
     assert np.all((early >= 0) & (early < ms_to_samples(5)))
-
-
-def test_sound_without_a_pause_before_it_is_an_onset() -> None:
-    """Audio that begins with sound has its first onset at zero."""
-    assert onsets(pcm(sound(100), silence(200), sound(100))) == [0, ms_to_samples(300)]
 
 
 @pytest.mark.parametrize(("closure_ms", "count"), [(60, 1), (95, 1), (100, 2), (150, 2)])

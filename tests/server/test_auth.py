@@ -142,13 +142,6 @@ async def test_the_pages_open_nothing_else(keyed_server: RunningServer, path: st
         assert (await http.get(f"{keyed_server.url}{path}")).status_code in (401, 404)
 
 
-@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready"])
-async def test_health_wants_none(keyed_server: RunningServer, path: str) -> None:
-    """Health checks need no key, because probes and load balancers have none."""
-    async with httpx.AsyncClient(base_url=keyed_server.url) as http:
-        assert (await http.get(path)).status_code == 200
-
-
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
 async def test_foreign_origins_are_refused(keyed_server: RunningServer, origin: str) -> None:
     """A page of a foreign origin gets 403 over WebSocket and HTTP, even with a key."""

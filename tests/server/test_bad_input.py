@@ -136,15 +136,6 @@ async def test_text_without_speech_ends_in_silence(wire: Wire, name: str) -> Non
     await check_alive(wire)
 
 
-async def test_digits_of_another_script_are_not_called_punctuation(http: httpx.AsyncClient) -> None:
-    """An English voice is silent for Hindi digits; the error says what to choose."""
-    body = {"input": "९८७", "language": "en"}
-    response = await http.post("/v1/audio/speech", json=body)
-    error = response.json()["error"]
-    assert (response.status_code, error["code"]) == (400, ErrorCode.TEXT_UNSPEAKABLE)
-    assert "punctuation" not in error["message"] and "choose another voice" in error["message"]
-
-
 @pytest.mark.parametrize("name", SPEAKABLE_TEXTS)
 async def test_odd_text_is_spoken(wire: Wire, name: str) -> None:
     """Characters without a sound are skipped; every letter is still part of a word."""
@@ -172,21 +163,6 @@ async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
     await wire.cancel(ended)
     await check_alive(wire)
     assert all(received.error is None for received in (ended, cancelled, both))
-
-
-async def test_a_context_id_is_used_once(wire: Wire) -> None:
-    """Opening a used id again is refused, open or ended; the first context is undisturbed."""
-    received = await wire.open("twice")
-    again = {"type": "context.open", "context_id": "twice", "voice": "f3"}
-    await wire.send_raw(again)
-    assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
-    await wire.send_raw({**again, "speed": 9})
-    assert (await refusal(wire)).code == ErrorCode.INVALID_PARAM
-    await wire.speak(received, "Hello.")
-    assert received.done.reason == "complete"
-    await wire.send_raw(again)
-    assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
-    await check_alive(wire)
 
 
 async def test_a_65th_context_waits_for_room(wire: Wire) -> None:

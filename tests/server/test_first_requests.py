@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from testbed.first_requests import kinds
 from testbed.waiting import PATIENCE_S
 
@@ -41,18 +39,3 @@ def test_no_kind_of_request_loads_libraries_on_the_event_loop() -> None:
     costs = _first_requests()
     assert all(answered for answered, _, _ in costs.values()), costs
     assert _too_long(costs) == {}
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "/tts/bytes: {'encoding': 'pcm_mulaw', 'sample_rate': 8000}",
-        pytest.param("speech: whole mp3", marks=pytest.mark.thorough),
-        pytest.param("speech: speed 3.5", marks=pytest.mark.thorough),
-        pytest.param("ElevenLabs' socket: mp3_44100_128", marks=pytest.mark.thorough),
-        pytest.param("a voice", marks=pytest.mark.thorough),
-    ],
-)
-def test_the_first_request_of_a_process_is_not_long(kind: str) -> None:
-    """Whatever it asks for: routes are built, and languages are known, before it comes."""
-    assert _too_long(_first_requests(kind)) == {}

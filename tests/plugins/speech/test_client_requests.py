@@ -126,12 +126,6 @@ async def test_kokoros_letters_are_languages(letter: str, language: str) -> None
     assert request.options(Served()).language == language
 
 
-async def test_a_letter_of_no_language_is_refused(http: httpx.AsyncClient) -> None:
-    """As any other unknown language is."""
-    answer = await http.post("/v1/audio/speech", json={"input": "Hi.", "lang_code": "q"})
-    assert answer.json()["error"]["code"] == "invalid_language"
-
-
 async def test_auto_leaves_the_language_to_the_text(http: httpx.AsyncClient, wire: Wire) -> None:
     """At every endpoint, in any letter case: the same audio as without a language."""
     text = "Guten Tag, wie geht es Ihnen heute?"
