@@ -1,6 +1,5 @@
 """`serve` and `say` without an engine: the best voice that this machine can speak."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,12 +128,6 @@ def test_kokoro_speaks_beside_hibari_where_its_files_are(
     assert list(worker_specs(choice.settings)) == ["hibari", "kokoro", "espeak"]
 
 
-def test_nothing_is_put_beside_another_engine() -> None:
-    """The sentence says which engine it is for."""
-    with pytest.raises(ValueError, match="try engine hibari"):
-        Settings(engine="espeak", beside="kokoro")
-
-
 def test_a_gpu_with_a_model_comes_first(
     cache: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,12 +179,3 @@ def test_serve_pocket_without_files_or_a_network_is_one_clear_line(
     assert "Pocket TTS english: not on this machine, and the download failed" in ended.errors
     ended = command_here("serve", "--port", "0", "--engine", "pocket", "--model", "klingon")
     assert ended.status == 1 and "got 'klingon'; known are dutch" in ended.errors
-
-
-def test_serve_pocket_without_its_package_says_what_to_install(
-    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The extra has a name."""
-    monkeypatch.setitem(sys.modules, "pocket_tts", None)
-    ended = command_here("serve", "--port", "0", "--engine", "pocket")
-    assert ended.status == 1 and "voiceagent-tts[server,espeak,pocket]" in ended.errors

@@ -8,10 +8,8 @@ import pytest
 
 from testbed.command_line import Command, Outcome
 from testbed.local_hub import Hub, commit_of, serving
-from voiceagent_tts import hub as client
-from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.hibari.published import published_voices
-from voiceagent_tts.hub import PUBLISHED, ModelId, parse_id
+from voiceagent_tts.hub import PUBLISHED
 from voiceagent_tts.kokoro import published as kokoro
 from voiceagent_tts.plugins.pocket.published import LANGUAGE_MODELS
 
@@ -127,20 +125,6 @@ async def test_what_cannot_be_had_is_one_line(
     outcome = await run(*argv)
     assert (outcome.status, outcome.output) == (1, "")
     assert sentence in outcome.errors and "Traceback" not in outcome.errors
-
-
-def test_modelscope_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ModelScope's package the error names the extra that installs it."""
-    monkeypatch.setattr(client.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CheckpointError, match="install the package modelscope"):
-        client.download_model(ModelId(BASE), "modelscope")
-
-
-@pytest.mark.parametrize("text", ["", "a", "a/b/c", "/a/b", "../a", "a/b@", "./a/b", "a b/c"])
-def test_paths_are_no_ids(text: str) -> None:
-    """A name that is neither a folder nor an id is refused, with an example of both."""
-    with pytest.raises(CheckpointError, match="expected the folder of a model, or an id such as"):
-        client.find_model(text) if text else parse_id(text)
 
 
 async def test_kokoro_is_downloaded_without_its_other_forms(

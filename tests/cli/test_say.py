@@ -27,7 +27,6 @@ from testbed.command_line import (
 )
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, worker_of
-from voiceagent_tts.cli.say import _TextWindow
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words
 
@@ -82,20 +81,6 @@ async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_pat
     )
     assert outcome.status == 0, outcome.errors
     assert soundfile.info(tmp_path / "a.wav").duration > 1.0
-
-
-def test_say_writes_words_as_json(
-    served: ServerProcess, command_here: CommandHere, tmp_path: Path
-) -> None:
-    """`--words` alone writes verbatim spans of the text, with times that never decrease."""
-    outcome = command_here("say", TEXT, "--words", "a.json", "--url", served.websocket_url)
-    assert outcome.status == 0, outcome.errors
-    words = json.loads((tmp_path / "a.json").read_text())["words"]
-    assert [word["word"] for word in words] == WORDS
-    assert [TEXT[word["char_start"] : word["char_end"]] for word in words] == WORDS
-    starts = [word["start_s"] for word in words]
-    assert starts == sorted(starts)
-    assert all(word["start_s"] < word["end_s"] for word in words)
 
 
 @pytest.mark.parametrize(("suffix", "mark", "header"), [("srt", ",", ""), ("vtt", ".", "WEBVTT")])
@@ -179,22 +164,6 @@ async def test_a_text_of_any_length_is_spoken(
     assert outcome.status == 0, outcome.errors
     words = json.loads((tmp_path / "a.json").read_text())["words"]
     assert [word["word"] for word in words] == [word.text for word in split_words(text)]
-
-
-@pytest.mark.parametrize("steps", range(5))
-async def test_a_wait_for_room_can_be_cancelled(steps: int) -> None:
-    """A wait for room can be cancelled, even at the moment when a word arrives."""
-    window = _TextWindow(10)
-    await window.reserve("a" * 20)
-    waiting = asyncio.create_task(window.reserve("b"))
-    for _ in range(3):
-        await asyncio.sleep(0)
-    window.mark_generated(1)
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
 
 
 async def test_what_a_limit_cut_off_is_kept_and_said(
@@ -299,15 +268,6 @@ def test_nothing_to_speak_is_no_mistake(
     assert json.loads((tmp_path / "a.json").read_text())["words"] == []
 
 
-def test_markup_without_speech_is_no_mistake(
-    served: ServerProcess, command_here: CommandHere
-) -> None:
-    """What is said counts: letters of which nothing is said were asked for."""
-    argv = ("say", "![](http://x.y/z.png) &nbsp;", "-o", "a.wav", "--url", served.websocket_url)
-    outcome = command_here(*argv)
-    assert (outcome.status, outcome.output) == (0, "")
-
-
 def test_letters_without_a_sound_are_a_mistake(
     served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
@@ -353,17 +313,6 @@ async def test_a_key_opens_the_server(start_server: StartServer, command: Comman
     assert by_variable.status == 0
 
 
-async def test_voices_are_listed_one_a_line(server: RunningServer, command: Command) -> None:
-    """The default is first, and the server accepts every listed name."""
-    outcome = await command("voices", "list", "--url", server.websocket_url)
-    assert (outcome.status, outcome.errors) == (0, "")
-    names = [re.split("  +", line)[0] for line in outcome.output.splitlines()]
-    assert names[0] == "default"
-    voices = server.state.synthesizer.voices
-    assert names == [each.details.name for each in voices.listed()]
-    assert all(voices.resolve(name) for name in names)
-
-
 async def test_voices_are_asked_of_a_proxy(command_here: CommandHere) -> None:
     """The prefix of the proxy's path stays, as in the address of the WebSocket."""
     asked = asyncio.get_running_loop().create_future()
@@ -392,18 +341,6 @@ def test_voices_are_listed_by_what_they_are(
     outcome = command_here(*listed, "nobody")
     assert (outcome.status, outcome.output) == (1, "")
     assert "voices matches" in outcome.errors
-
-
-@pytest.mark.parametrize("argv", [("voices", "list"), ("say", "Hello.", "-o", "a.wav")])
-def test_a_key_that_cannot_be_sent_is_a_mistake(
-    argv: tuple[str, ...], command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as one with the line end of its file; the key is not repeated."""
-    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "k\r\n")
-    outcome = command_here(*argv, "--url", "ws://127.0.0.1:1")
-    assert (outcome.status, outcome.output) == (1, "")
-    assert outcome.errors.startswith("voiceagent-tts: api_key: expected printable ASCII")
-    assert outcome.errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(

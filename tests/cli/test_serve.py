@@ -28,7 +28,6 @@ from voiceagent_tts.plugins.tls.certificates import certificate_of
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.settings.group import Needs
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the-secret-of-a-client"
@@ -350,16 +349,6 @@ def test_a_setting_without_effect_is_told(given: dict[str, Any], lone: dict[str,
     """What was set and does nothing, because it needs another setting, which is named."""
     settings = Settings(**{"engine": "espeak"} | given)
     assert dict(without_effect(settings)) == lone
-
-
-def test_what_a_setting_needs_exists() -> None:
-    """Every need is a setting, and its value one that the setting may have."""
-    for name, field in Settings.model_fields.items():
-        for needs in [each for each in field.metadata if isinstance(each, Needs)]:
-            for need in needs.any_of:
-                other, _, value = need.partition("=")
-                assert other in Settings.model_fields, name
-                assert not value or value in str(Settings.model_fields[other].annotation), name
 
 
 async def test_the_start_warns_of_a_setting_without_effect(tmp_path: Path) -> None:
