@@ -1,7 +1,6 @@
 import asyncio
 import contextlib
 import gc
-import json
 import socket
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +23,6 @@ from voiceagent_tts.client import (
     FlushedMessage,
     TTSClient,
     WarningMessage,
-    WordsMovedMessage,
     websocket_address,
 )
 from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
@@ -268,15 +266,6 @@ async def test_a_context_gives_its_events_in_order(small_server: SmallServer) ->
     assert context.text == "one two three"
 
 
-async def test_better_times_of_words_are_an_event(small_server: SmallServer) -> None:
-    """Of words that were sent by estimates; the application replaces those that it has."""
-    moved = WordsMovedMessage.of([WordTimestamp(Word("one", 0, 3), 240, None, 0.9)], context_id="c")
-    async with TTSClient(small_server.url) as client, await client.open(voice="v") as context:
-        context._receive(moved)
-        async with asyncio.timeout(5.0):
-            assert await anext(context) is moved
-
-
 async def test_a_warning_is_an_event(small_server: SmallServer) -> None:
     """A warning of the server comes in its place, and the context goes on."""
     async with TTSClient(small_server.url) as client, await client.open(instruct="calm") as context:
@@ -339,14 +328,6 @@ async def test_the_local_cut_goes_by_the_final_times(small_server: SmallServer) 
         assert context.cut_locally(125).text_spoken == "one two"
 
 
-async def test_cuts_asked_together_are_answered_in_order(small_server: SmallServer) -> None:
-    """Several cuts of one context are answered in the order of the requests."""
-    async with TTSClient(small_server.url) as client:
-        context = await _spoken(client, "one two three")
-        cuts = await asyncio.gather(*(context.cut(ms) for ms in (10, 90, 170)))
-    assert [cut.text_spoken for cut in cuts] == ["one", "one two", "one two three"]
-
-
 async def test_leaving_a_context_early_cancels_it(small_server: SmallServer) -> None:
     """Leaving `async with` early, or closing `say`, cancels the context at the server."""
     async with TTSClient(small_server.url) as client:
@@ -379,31 +360,6 @@ async def test_a_failed_context_raises_its_error(small_server: SmallServer) -> N
             await healthy.send_text("one")
             await healthy.end()
             assert _words(await _events(healthy)) == ["one"]
-
-
-async def test_too_many_contexts_is_an_error_of_that_context(small_server: SmallServer) -> None:
-    """The context over the limit fails with a retryable error; the others continue."""
-    async with TTSClient(small_server.url) as client:
-        contexts = [await client.open() for _ in range(LIMITS.max_contexts + 1)]
-        with pytest.raises(OverloadedError) as caught:
-            await _events(contexts[-1])
-        assert caught.value.code is ErrorCode.TOO_MANY_CONTEXTS
-        assert caught.value.is_retryable
-        await contexts[0].send_text("one")
-        await _until_audio(contexts[0])
-
-
-async def test_text_that_the_server_refused_is_no_silent_hole(small_server: SmallServer) -> None:
-    """A context with partly refused text raises an error at its end, after speaking the rest."""
-    async with TTSClient(small_server.url) as client:
-        context = await _speaking(client, "one")
-        peer = small_server.peers[0]
-        error = InvalidRequestError("too long", code=ErrorCode.TEXT_TOO_LONG)
-        await peer.websocket.send(peer.connection.error(error, context.context_id))
-        await peer.done(context.context_id, "complete")
-        with pytest.raises(InvalidRequestError) as caught:
-            await _events(context)
-    assert caught.value.code is ErrorCode.TEXT_TOO_LONG
 
 
 @pytest.mark.parametrize("is_open", [True, False])
@@ -557,20 +513,6 @@ async def test_a_broken_protocol_closes_the_socket() -> None:
         assert await codes.get() == 1002
 
 
-async def test_a_server_of_another_version_is_refused() -> None:
-    """A handshake with an unsupported protocol version is refused."""
-
-    async def newer(websocket: WebSocket) -> None:
-        ready = json.loads(*ServerConnection(LIMITS).ready(session_id="s", model="m"))
-        await websocket.send(json.dumps({**ready, "protocol": "2.0"}))
-        await websocket.wait_closed()
-
-    async with serving(newer) as url:
-        with pytest.raises(VoiceAgentError) as caught:
-            await TTSClient(url).connect()
-    assert caught.value.code is ErrorCode.VERSION_MISMATCH
-
-
 async def test_a_silent_server_is_given_up() -> None:
     """A server that accepts and never sends `ready` is a lost connection."""
 
@@ -581,12 +523,6 @@ async def test_a_silent_server_is_given_up() -> None:
         client = TTSClient(url, connect_timeout_s=0.05)
         with pytest.raises(ConnectionLostError):
             await client.connect()
-
-
-async def test_the_key_is_a_bearer_token(small_server: SmallServer) -> None:
-    """The handshake carries the key in a header."""
-    async with TTSClient(small_server.url, api_key="k1"):
-        assert small_server.authorizations == ["Bearer k1"]
 
 
 @pytest.mark.parametrize(
@@ -620,14 +556,6 @@ async def test_an_address_without_the_s_of_tls_is_told() -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(InvalidRequestError, match="begins with wss://"):
             await TTSClient(f"ws://127.0.0.1:{port}").connect()
-
-
-async def test_connecting_is_tried_again(small_server: SmallServer) -> None:
-    """A server that is busy at first is reached by the next attempt."""
-    small_server.status, small_server.refusals_left = HTTPStatus.SERVICE_UNAVAILABLE, 1
-    async with TTSClient(small_server.url) as client:
-        assert (await client.connect()).model == "numbers"
-    assert len(small_server.authorizations) == 2
 
 
 async def test_no_server_is_a_lost_connection() -> None:
@@ -754,18 +682,6 @@ async def test_closing_ends_attempts_to_connect(answers: str) -> None:
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["this client has been closed"] * 3
         assert {type(outcome) for outcome in outcomes} == {ConnectionLostError}
-
-
-async def test_a_cancelled_open_is_no_closed_client(small_server: SmallServer) -> None:
-    """A program that gives one open up may try again."""
-    client = TTSClient(small_server.url)
-    opening = asyncio.create_task(client.open())
-    await asyncio.sleep(0)
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    assert _words(await _events(client.say("one"))) == ["one"]
-    await client.aclose()
 
 
 async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:

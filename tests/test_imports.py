@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,18 +34,6 @@ def modules_after(statement: str) -> set[str]:
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
     )
     return set(json.loads(result.stdout.splitlines()[-1]))
-
-
-def test_tests_share_code_only_through_the_testbed() -> None:
-    """No test imports another test module; only tests of the benchmarks import benchmarks."""
-    statement = re.compile(r"^ *(?:from|import) (tests|benchmarks)\b", re.MULTILINE)
-    wrong = {
-        (str(path.relative_to(TESTS)), package)
-        for path in TESTS.rglob("*.py")
-        for package in statement.findall(path.read_text(encoding="utf-8"))
-        if package == "tests" or path.parent.name != "benchmarks"
-    }
-    assert wrong == set()
 
 
 def imports_of(path: Path) -> Iterator[str]:
