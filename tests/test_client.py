@@ -1,8 +1,6 @@
 import asyncio
 import contextlib
-import gc
 import socket
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -22,10 +20,9 @@ from voiceagent_tts.client import (
     Event,
     FlushedMessage,
     TTSClient,
-    WarningMessage,
     websocket_address,
 )
-from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import Cut, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ConnectionLostError,
     EngineError,
@@ -108,9 +105,6 @@ class Peer:
                         context_id, voice="v", language="en", seed=None, queue_ms=0
                     )
                 )
-                if message.instruct:
-                    code, sentence = WarningCode.INSTRUCT_IGNORED, "no instruction here"
-                    await say(self.connection.warning(context_id, code, sentence))
             case ContextText(context_id=context_id, text=text):
                 self.texts[context_id] += text
                 await self.speak(context_id)
@@ -264,17 +258,6 @@ async def test_a_context_gives_its_events_in_order(small_server: SmallServer) ->
     assert isinstance(events[-2], FlushedMessage)
     assert isinstance(events[-1], DoneMessage)
     assert context.text == "one two three"
-
-
-async def test_a_warning_is_an_event(small_server: SmallServer) -> None:
-    """A warning of the server comes in its place, and the context goes on."""
-    async with TTSClient(small_server.url) as client, await client.open(instruct="calm") as context:
-        await context.send_text("one")
-        await context.end()
-        events = await _events(context)
-    (warning,) = [event for event in events if isinstance(event, WarningMessage)]
-    assert (warning.code, warning.message) == ("instruct_ignored", "no instruction here")
-    assert _words(events) == ["one"]
 
 
 async def test_contexts_share_one_socket(small_server: SmallServer) -> None:
@@ -558,14 +541,6 @@ async def test_an_address_without_the_s_of_tls_is_told() -> None:
             await TTSClient(f"ws://127.0.0.1:{port}").connect()
 
 
-async def test_no_server_is_a_lost_connection() -> None:
-    """A closed port raises `ConnectionLostError` after all attempts."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        with pytest.raises(ConnectionLostError, match="no server at"):
-            await TTSClient(f"ws://127.0.0.1:{unused.getsockname()[1]}").connect()
-
-
 async def test_errors_show_no_secrets() -> None:
     """A key in a URL does not appear in errors."""
     with socket.socket() as unused:
@@ -623,18 +598,6 @@ def test_keys_that_no_header_carries_are_refused(key: str) -> None:
     assert "cret" not in caught.value.message
 
 
-async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:
-    """TCP_NODELAY is on, and compression is not negotiated."""
-    async with TTSClient(small_server.url) as client:
-        assert client._socket is not None
-        transport: Any = client._socket._transport
-        tcp = transport._websocket.transport.get_extra_info("socket")
-        assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        websocket = small_server.peers[0].websocket
-        assert websocket.subprotocol == SUBPROTOCOL
-        assert websocket.protocol.extensions == []
-
-
 async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
     """Closing fails open contexts, leaves no task, and prevents new contexts."""
     before = asyncio.all_tasks()
@@ -682,13 +645,3 @@ async def test_closing_ends_attempts_to_connect(answers: str) -> None:
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["this client has been closed"] * 3
         assert {type(outcome) for outcome in outcomes} == {ConnectionLostError}
-
-
-async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:
-    """An ended context without references is freed, although its socket stays open."""
-    async with TTSClient(small_server.url) as client:
-        context = await _spoken(client, "one")
-        of_the_test = weakref.ref(context)
-        del context
-        gc.collect()
-        assert of_the_test() is None

@@ -60,12 +60,6 @@ def read_stages() -> dict[str, Stage]:
 STAGES = read_stages()
 
 
-def lineage(name: str) -> list[Stage]:
-    """Return a stage and those that it is based on."""
-    stage = STAGES[name]
-    return [stage, *(lineage(stage.base) if stage.base in STAGES else [])]
-
-
 @pytest.mark.parametrize(
     ("schema", "path"),
     [
@@ -126,14 +120,6 @@ def test_a_server_starts_with_what_compose_gives_it(
 def filled(value: str, shell: dict[str, str]) -> str:
     """Return a value of the Compose file with the variables of a shell."""
     return re.sub(r"\$\{(\w+):[-?]([^}]*)\}", lambda match: shell.get(match[1], match[2]), value)
-
-
-def test_a_service_is_built_from_a_stage_that_exists() -> None:
-    """Build targets are stages of the Dockerfile; those of servers end as an ordinary user."""
-    for service in BUILT.values():
-        stages = lineage(service["build"]["target"])
-        users = [user for stage in stages for user in stage.arguments("USER")]
-        assert users == ["10001:10001"] == [service["user"]]
 
 
 STRANGERS_LIMITS = ("KEY_LIMITS", "IP_LIMITS", "VOICES_PER_KEY")

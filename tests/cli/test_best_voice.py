@@ -70,16 +70,6 @@ def test_a_machine_without_models_has_the_embedded_voice(cache: Path) -> None:
     assert choose_engine(Settings(), may_download=True).settings.engine == "pocket"
 
 
-def test_without_the_package_the_line_says_how_to_install_it(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing can be downloaded for a package that is not here."""
-    monkeypatch.setattr("voiceagent_tts.plugins.pocket.published.is_installed", lambda: False)
-    choice = choose_engine(Settings(), may_download=True)
-    assert choice.settings.engine == "espeak"
-    assert choice.reason is not None and "voiceagent-tts[server,espeak,hibari]" in choice.reason
-
-
 def test_a_downloaded_pocket_tts_comes_before_espeak(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,17 @@ def test_words_come_one_word_behind() -> None:
     assert feed.finish() == [Fed(" there", 11, True)]
 
 
+def test_runs_end_at_sentence_ends() -> None:
+    """A run has at least `run_chars` and ends with a sentence, not with an abbreviation."""
+    text = "Dr. Smith came. He sat down and spoke to us. Then he left, at 3.5 p. m. or so. Bye."
+    assert spoken(text, run_chars=12) == [
+        "Dr. Smith came.",
+        "He sat down and spoke to us.",
+        "Then he left, at 3.5 p. m. or so.",
+        "Bye.",
+    ]
+
+
 def test_a_run_without_sentences_ends_too() -> None:
     """The length of a run is bounded for every text."""
     for run_chars in (1, 100, 300):

@@ -35,15 +35,6 @@ async def test_a_client_is_served_or_refused(
         assert len(answer.content) > 1_000
 
 
-@pytest.mark.parametrize("path", ["/v1/audio/speech/batch"])
-async def test_items_of_a_batch_are_refused_alike(http: httpx.AsyncClient, path: str) -> None:
-    """The error names the item."""
-    item = {"input": "Hello.", "ref_audio": "data:audio/wav;base64,AAAA"}
-    answer = await http.post(path, json={"items": [{"input": "Hello."}, item]})
-    assert answer.json()["error"]["code"] == "not_supported"
-    assert answer.json()["error"]["message"].startswith("items.1.ref_audio: expected")
-
-
 async def test_the_served_model_has_a_name(http: httpx.AsyncClient) -> None:
     """It is listed first, and accepted as `model`, as all names of the list are."""
     models = [each["id"] for each in (await http.get("/v1/models")).json()["data"]]
