@@ -145,9 +145,8 @@ async def test_say_reads_a_file_on_standard_input(served: ServerProcess, tmp_pat
     assert [word["word"] for word in words] == WORDS
 
 
-@pytest.mark.parametrize("is_typed", [pytest.param(False, marks=pytest.mark.thorough), True])
 async def test_a_text_of_any_length_is_spoken(
-    is_typed: bool, start_server: StartServer, command: Command, tmp_path: Path
+    start_server: StartServer, command: Command, tmp_path: Path
 ) -> None:
     """Text beyond the server's limit is held back until there is room, not refused."""
     server = await start_server(max_text_chars=2000)
@@ -157,10 +156,8 @@ async def test_a_text_of_any_length_is_spoken(
     async def typed() -> AsyncIterator[bytes]:
         yield text.encode()
 
-    argv = ("say", *([] if is_typed else [text]), "--words", "a.json")
-    outcome = await command(
-        *argv, "--url", server.websocket_url, typed=typed() if is_typed else None
-    )
+    argv = ("say", "--words", "a.json", "--url", server.websocket_url)
+    outcome = await command(*argv, typed=typed())
     assert outcome.status == 0, outcome.errors
     words = json.loads((tmp_path / "a.json").read_text())["words"]
     assert [word["word"] for word in words] == [word.text for word in split_words(text)]
@@ -218,8 +215,6 @@ async def test_ctrl_c_ends_say_though_its_input_stays_open(
 MISTAKES = {
     "a folder": (["-o", "folder.wav"], "--output: expected a file; got the folder folder.wav"),
     "port": (["-o", "a.wav", "--url", "ws://127.0.0.1:99999"], "expected ws://host or wss://host"),
-    "address": (["-o", "a.wav", "--url", "ws://[::1"], "expected ws://host or wss://host"),
-    "host": (["-o", "a.wav", "--url", f"ws://{'a' * 64}.example"], "expected ws://host"),
     "no unicode": (["\udcff", "-o", "a.wav"], "text: expected valid Unicode"),
     "suffix of sound": (
         ["-o", "a.mp4"],
@@ -231,7 +226,6 @@ MISTAKES = {
     ),
     "folder": (["-o", "no/such/a.wav"], "--output: no/such does not exist or is not writable"),
     "no suffix": (["-o", "a"], "--output: expected a file name with suffix"),
-    "scheme": (["-o", "a.wav", "--url", "ftp://127.0.0.1:1"], "expected ws://host or wss://host"),
     "nobody there": (
         ["-o", "a.wav", "--url", "ws://127.0.0.1:1"],
         "no server at 127.0.0.1:1; start one with `voiceagent-tts serve`",
@@ -347,9 +341,7 @@ def test_voices_are_listed_by_what_they_are(
     ("options", "sentence"),
     [
         (["ws://127.0.0.1:1"], "no server at 127.0.0.1:1; start one with `voiceagent-tts serve`"),
-        (["http://127.0.0.1:1"], "no server at 127.0.0.1:1; start one with `voiceagent-tts serve`"),
         (["ftp://127.0.0.1:1"], "url: expected ws://host or wss://host"),
-        (["ws://127.0.0.1:port"], "url: expected ws://host or wss://host"),
     ],
 )
 def test_voices_of_an_absent_server_are_a_mistake(

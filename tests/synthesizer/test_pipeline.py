@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from testbed.protocol_ends import session_limits
+from testbed.scripted_context import ScriptedWorker, open_context
 from testbed.waiting import until
 from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import (
@@ -30,18 +31,14 @@ from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
 from voiceagent_tts.seam.commands import (
     Cancel,
-    Command,
     Credit,
     Feeding,
-    SpeechOptions,
     Submit,
 )
 from voiceagent_tts.seam.events import (
     AudioStep,
-    Capabilities,
     ContextAudio,
     Done,
-    Event,
     Failed,
     SegmentEnd,
     Words,
@@ -53,15 +50,12 @@ from voiceagent_tts.synthesizer.events import (
     ContextEvent,
     ContextFailed,
     ContextFlushed,
-    ContextReport,
     ContextWords,
     ContextWordsMoved,
     Source,
 )
-from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
+from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.words import split_words
-from voiceagent_tts.voices import Voice
 from voiceagent_tts.word_times.aligned_words import AlignedWords
 from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
 
@@ -77,32 +71,12 @@ def at(word: Word, seconds: float) -> WordTimestamp:
     return WordTimestamp(word, round(seconds * SAMPLE_RATE_HZ), None, 1.0)
 
 
-class Engine:
+class Engine(ScriptedWorker):
     """A worker whose events the test sends."""
 
-    capabilities = Capabilities("e", "m", True, ("segment", "token"), ("en",), ("v",), 1)
-
     def __init__(self) -> None:
-        self.commands: list[Command] = []
+        super().__init__()
         self._made_samples = 0
-
-    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
-        """Connect the context."""
-        self._handler = handler
-        return 1
-
-    def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Record whether the context has to be cancelled."""
-        if needs_cancel:
-            self.commands.append(Cancel(context))
-
-    def send(self, command: Command) -> None:
-        """Record a command of the context."""
-        self.commands.append(command)
-
-    def answer(self, event: Event) -> None:
-        """Send an event."""
-        self._handler(event)
 
     def make(self, seconds: float, *, is_loud: bool = False) -> None:
         """Send audio: silence, or a tone."""
@@ -173,25 +147,16 @@ class Opened:
         *,
         options: ContextOptions | None = None,
         stretch: float = 1.0,
-        limits: Limits | None = None,
         feeding: Feeding = "segment",
     ) -> None:
-        self.engine, self.calls, self.reports = Engine(), 0, list[ContextReport]()
-        request = ContextRequest(
+        self.engine, self.calls = Engine(), 0
+        self.context = open_context(
+            self.engine,
             options or ContextOptions(language="en", max_lead_s=2.0),
-            Voice("v", "w"),
-            "en",
-            feeding,
-            SpeechOptions(),
-            stretch,
-        )
-        self.context = Context(
-            cast("WorkerClient", self.engine),
-            request,
-            limits or Limits(max_lead_s=8.0, max_unsent_s=10.0),
-            None if aligner is None else partial(AlignedWords, aligner.attach),
+            feeding=feeding,
+            stretch=stretch,
+            make_words=None if aligner is None else partial(AlignedWords, aligner.attach),
             on_event=self._count,
-            on_end=lambda _, report: self.reports.append(report),
         )
 
     def _count(self) -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.text.estimate import SpeechClock
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Word
+from voiceagent_tts.text.estimate import SpeechClock, typical_samples
 
 SECOND = SAMPLE_RATE_HZ
 
@@ -24,6 +24,12 @@ def clock_of(pcm: bytes, step: int = 1920) -> SpeechClock:
     for start in range(0, len(pcm), 2 * step):
         clock.push(pcm[start : start + 2 * step])
     return clock
+
+
+def test_the_typical_duration_of_a_word_follows_its_letters() -> None:
+    """Seventeen letters per second, white space included; five syllables of Chinese."""
+    assert typical_samples(Word("aaaa", 0, 4)) == pytest.approx(5 * SECOND / 17)
+    assert typical_samples(Word("你好", 0, 2)) == pytest.approx(2 * SECOND / 5)
 
 
 def test_silence_stops_the_clock() -> None:
