@@ -4,8 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
-from typing import Self
 
 import httpx
 import pytest
@@ -204,72 +202,33 @@ async def test_what_a_client_does_not_read_is_gauged(server: RunningServer) -> N
         await until(lambda: metric_value(server, "tts_ws_send_queue_bytes") > 10_000, "audio waits")
 
 
-class Stalled:
-    """A measured event loop on a scripted clock."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, ScriptedLoop)
-        self._loop = loop
-        self.observed: list[float] = []
-        self.lag = LoopLag(self.observed.append)
-
-    async def stall(self, after_s: float, length_s: float) -> None:
-        """Keep the loop busy, some time after now."""
+async def _longest(stalls: list[tuple[float, float]]) -> list[float]:
+    """The longest stall after each of these, which begins so long after the look at the last."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ScriptedLoop)
+    lag, longest = LoopLag(lambda stall_s: None), list[float]()
+    watching = asyncio.create_task(lag.watch())
+    await asyncio.sleep(0)  # the measurement begins
+    for after_s, length_s in stalls:
         await asyncio.sleep(after_s)
-        self._loop.hold_up(length_s)
-
-    async def __aenter__(self) -> Self:
-        self._watching = asyncio.create_task(self.lag.watch())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._watching.cancel()
-        await asyncio.wait({self._watching})
-
-
-def scripted(main: Callable[[Stalled], Awaitable[None]]) -> None:
-    """Run a test in a loop that is measured."""
-
-    async def measured() -> None:
-        async with Stalled() as stalled:
-            await asyncio.sleep(0)  # the measurement begins
-            await main(stalled)
-
-    run_scripted(measured(), has_sockets=False)
+        loop.hold_up(length_s)
+        await asyncio.sleep(0.15)
+        longest.append(lag.longest_s)
+    watching.cancel()
+    await asyncio.wait({watching})
+    return longest
 
 
 @pytest.mark.parametrize("after_ms", range(0, 110, 10))
 @pytest.mark.parametrize("length_ms", [6, 60, 600])
 def test_a_stall_is_measured_in_full(after_ms: int, length_ms: int) -> None:
     """Wherever it begins between two looks, also one that is over before the next."""
-
-    async def stall(stalled: Stalled) -> None:
-        await stalled.stall(after_ms / 1000, length_ms / 1000)
-        await asyncio.sleep(1)
-        assert stalled.lag.longest_s == max(stalled.observed)
-        assert stalled.lag.longest_s == pytest.approx(length_ms / 1000)
-
-    scripted(stall)
+    longest = run_scripted(_longest([(after_ms / 1000, length_ms / 1000)]), has_sockets=False)
+    assert longest == [pytest.approx(length_ms / 1000)]
 
 
 def test_the_longest_stall_is_that_of_the_last_minute() -> None:
     """A stall that a longer one follows, or that is a minute old, is not the longest."""
-
-    async def stall(stalled: Stalled) -> None:
-        longest: list[float] = []
-        for after_s, length_s in (
-            (1, 0.2),
-            (9, 3.0),
-            (10, 0.5),
-            (10, 0.1),
-            (41, 0),
-            (14, 0),
-            (99, 0),
-        ):
-            await stalled.stall(after_s, length_s)
-            await asyncio.sleep(0.15)
-            longest.append(stalled.lag.longest_s)
-        assert longest == pytest.approx([0.2, 3.0, 3.0, 3.0, 0.5, 0.1, 0.0])
-
-    scripted(stall)
+    stalls = [(1, 0.2), (9, 3.0), (10, 0.5), (10, 0.1), (41, 0), (14, 0), (99, 0)]
+    longest = run_scripted(_longest(stalls), has_sockets=False)
+    assert longest == pytest.approx([0.2, 3.0, 3.0, 3.0, 0.5, 0.1, 0.0])

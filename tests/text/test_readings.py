@@ -25,6 +25,12 @@ def test_ipa_covers_the_letters_that_it_replaces() -> None:
     assert result.ipa == ((range(2, 7), "təɡəʊ"),)
 
 
+def test_a_reading_that_began_before_is_said_already() -> None:
+    """A text that begins inside its span has only what follows the span."""
+    reading = Reading(3, 8, "said")
+    assert said("xx rest", 6, [reading]).text == "rest"
+
+
 TEXT = "Run nginx in New York, please. nginx's log is *nginx* and 重庆 too."
 LEXICON = EntryMatcher(
     check_entries({"nginx": "engine x", "new york": "noo yawk", "重庆": "chongching"})
