@@ -196,7 +196,6 @@ async def serving(
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait between attempts to connect."""
     monkeypatch.setattr("voiceagent_tts.client.tts_client.RETRY_WAITS_S", (0.0, 0.0, 0.0))
 
 
@@ -222,7 +221,6 @@ def _words(events: list[Event]) -> list[str]:
 
 
 async def _speaking(client: TTSClient, text: str) -> ClientContext:
-    """A context that has begun to speak, and whose text may go on."""
     context = await client.open()
     await context.send_text(text)
     await _until_audio(context)
@@ -230,7 +228,6 @@ async def _speaking(client: TTSClient, text: str) -> ClientContext:
 
 
 async def _spoken(client: TTSClient, text: str, **options: Any) -> ClientContext:
-    """A context that has sent all of its events."""
     context = await client.open(**options)
     await context.send_text(text)
     await context.end()
@@ -261,7 +258,6 @@ async def test_a_context_gives_its_events_in_order(small_server: SmallServer) ->
 
 
 async def test_contexts_share_one_socket(small_server: SmallServer) -> None:
-    """Contexts that speak concurrently on one socket are kept apart."""
     async with TTSClient(small_server.url) as client:
         said = await asyncio.gather(
             *(_events(client.say(f"a{number} b{number}")) for number in range(4))
@@ -291,7 +287,6 @@ async def test_cancel_after_the_end_is_a_cut(small_server: SmallServer) -> None:
 
 @pytest.mark.parametrize("played_ms", [0, 79, 80, 81, 160, 239, 240, 10_000])
 async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms: int) -> None:
-    """Client and server agree on the heard text at every position."""
     async with TTSClient(small_server.url) as client:
         context = await _spoken(client, "one two three ", audio=AudioFormat(sample_rate=8000))
         assert context.cut_locally(played_ms) == await context.cut(played_ms)
@@ -427,7 +422,6 @@ async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
 
 
 async def test_a_close_code_is_explained(small_server: SmallServer) -> None:
-    """The error explains the server's close code and includes the server's last error."""
     async with TTSClient(small_server.url) as client:
         context = await _speaking(client, "one")
         peer = small_server.peers[0]
@@ -463,7 +457,6 @@ async def test_a_server_that_does_not_answer_is_given_up(small_server: SmallServ
 
 
 async def test_a_draining_socket_finishes_and_a_new_one_opens(small_server: SmallServer) -> None:
-    """Contexts of a draining server finish, while new ones use another socket."""
     async with TTSClient(small_server.url) as client:
         old = await _speaking(client, "one")
         peer = small_server.peers[0]
@@ -542,7 +535,6 @@ async def test_an_address_without_the_s_of_tls_is_told() -> None:
 
 
 async def test_errors_show_no_secrets() -> None:
-    """A key in a URL does not appear in errors."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -569,7 +561,6 @@ def test_a_host_without_a_scheme_is_named_with_one() -> None:
     ],
 )  # fmt: skip
 def test_other_urls_are_refused(url: str) -> None:
-    """An impossible address is refused at construction, before any connection."""
     with pytest.raises(InvalidRequestError, match="url: expected ws://host"):
         TTSClient(url)
 

@@ -44,7 +44,6 @@ class Stage:
 
 
 def read_stages() -> dict[str, Stage]:
-    """Return the stages of the Dockerfile by name."""
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.MULTILINE)
     stages: dict[str, Stage] = {}
     for line in text.replace("\\\n", " ").splitlines():
@@ -71,7 +70,6 @@ STAGES = read_stages()
     ],
 )
 def test_a_file_for_others_follows_their_schema(schema: str, path: str) -> None:
-    """The file is valid by the published JSON schema."""
     result = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -223,13 +221,11 @@ def test_the_image_names_extras_and_settings_that_exist() -> None:
 
 
 def build_arguments(name: str) -> dict[str, str]:
-    """Return the build arguments of a service's image."""
     return BUILT[name]["build"].get("args", {})
 
 
 @pytest.mark.parametrize("name", BUILT)
 def test_an_image_is_built_with_arguments_that_its_stages_take(name: str) -> None:
-    """Stages declare the arguments, and services with different images name them differently."""
     stages = [stage for stage in STAGES.values() if stage.arguments("ARG")]
     taken = {line.partition("=")[0] for stage in stages for line in stage.arguments("ARG")}
     assert build_arguments(name).keys() <= taken

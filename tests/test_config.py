@@ -27,7 +27,6 @@ def clean_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_come_before_the_environment_before_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arguments take precedence over the environment, and the environment over the file."""
     (tmp_path / "voiceagent-tts.toml").write_text("port = 1\nmax_contexts = 1\nmax_sockets = 1\n")
     monkeypatch.setenv("VOICEAGENT_TTS_PORT", "2")
     monkeypatch.setenv("VOICEAGENT_TTS_MAX_CONTEXTS", "2")
@@ -68,7 +67,6 @@ def test_the_environment_can_name_the_file(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_wrong_value_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value out of range or of another type is refused with its name, not corrected."""
     monkeypatch.setenv(f"VOICEAGENT_TTS_{name}", value)
     with pytest.raises(ValidationError, match=name.lower()):
         Settings()
@@ -83,7 +81,6 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("value", [f"{ONE}, {TWO}", f'["{ONE}", "{TWO}"]', f"{ONE},{TWO},"])
 def test_keys_are_kept_as_hashes_only(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings hold only hashes of keys, whatever form the keys come in."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", value)
     settings = Settings()
     assert settings.api_keys == (hash_key(ONE), hash_key(TWO))

@@ -24,7 +24,6 @@ print(json.dumps(usage.ru_utime + usage.ru_stime))
 
 
 def modules_after(statement: str) -> set[str]:
-    """Return the names of the modules that a statement loads."""
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True

@@ -104,6 +104,5 @@ esac""",
 
 
 def write_program(path: Path, commands: str) -> None:
-    """Write a shell script."""
     path.write_text(f"#!/bin/sh\n{commands}\n")
     path.chmod(0o755)

@@ -65,13 +65,11 @@ def test_every_import_is_declared() -> None:
 
 
 def extras() -> dict[str, list[str]]:
-    """Return each extra's requirements; "" is the base install."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {"": project["dependencies"], **project["optional-dependencies"]}
 
 
 def declared_packages() -> set[str]:
-    """Return the names of all requirements except the project's own extras."""
     names = {
         re.split(r"[\s\[>=<;]", line, maxsplit=1)[0]
         for requirements in extras().values()
@@ -81,19 +79,16 @@ def declared_packages() -> set[str]:
 
 
 def module_of(package: str) -> str:
-    """Return the name that Python imports for a package."""
     if package.startswith("livekit-plugins-"):
         return f"livekit.plugins.{package.removeprefix('livekit-plugins-')}"
     return MODULES.get(package, package)
 
 
 def within(module: str, parent: str) -> bool:
-    """Return whether `module` is `parent` or lies inside it."""
     return module == parent or module.startswith(f"{parent}.")
 
 
 def imports(sources: Iterable[str]) -> set[tuple[str, str]]:
-    """Yield (room, module) of every import in these folders, also inside functions."""
     return set().union(*map(_imports_of, sources))
 
 

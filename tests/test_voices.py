@@ -28,7 +28,6 @@ def folder(tmp_path: Path) -> VoiceFolder:
 
 
 def worker(*voices: str, clone_width: int | None = None) -> Capabilities:
-    """Return the capabilities of a worker with these voices."""
     return Capabilities(
         "qwen3", "tiny", False, ("token",), ("en",), voices, 4, clone_width=clone_width
     )
@@ -61,7 +60,6 @@ def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
 
 
 def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
-    """A stored voice is found in any letter case, replaced whole, and removed."""
     assert folder.names() == []
     write_file(folder.file("Anna"), b"first")
     assert "ANNA" in folder
@@ -86,7 +84,6 @@ def test_a_reader_of_an_unknown_voice_is_told_no_other(folder: VoiceFolder, call
 
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
-    """A clone is known as soon as it is stored, and unknown once it is removed."""
     book = VoiceBook({"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=folder)
     assert book.names() == ["Vivian"]
     write_file(folder.file("Anna"), b"prompt")
@@ -118,7 +115,6 @@ def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> 
 
 
 def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
-    """The Base model whose encoder made a clone speaks it; if none matches, the first one does."""
     workers = {
         "preset": worker("Vivian"),
         "small": worker(clone_width=1024),
@@ -140,7 +136,6 @@ SPEAKERS = (
 
 
 def speakers(clone_width: int | None = None) -> Capabilities:
-    """Make a worker whose model has speakers, like those of Qwen3-TTS."""
     names = tuple(each.name for each in SPEAKERS)
     return replace(worker(*names, clone_width=clone_width), voice_details=SPEAKERS)
 

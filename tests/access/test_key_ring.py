@@ -19,7 +19,6 @@ KEYS = [make_key(f"key {number}", frozenset({Scope.SPEAK}), Quota()) for number 
 
 
 def write(path: Path, *keys: NewKey) -> None:
-    """Write a document with these keys."""
     path.write_text(KeyDocument(keys=tuple(each.key for each in keys)).dump())
 
 
@@ -112,7 +111,6 @@ async def test_a_file_that_breaks_later_changes_nothing_and_is_reported_once(
 async def test_a_file_without_valid_keys_is_refused_at_the_start(
     path: Path, content: str | None
 ) -> None:
-    """A server does not start with keys that it cannot read."""
     path.unlink()
     if content is not None:
         path.write_text(content)

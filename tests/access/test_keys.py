@@ -25,7 +25,6 @@ def stored(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_new_key_is_random_and_only_its_hash_is_stored() -> None:
-    """Two keys differ; the document has the hash, the id and no secret."""
     one, other = (make_key("agent", SPEAK, Quota(contexts=2)) for _ in range(2))
     assert one.secret != other.secret and one.key.id != other.key.id
     assert one.key.hash == hash_key(one.secret)
@@ -53,7 +52,6 @@ def test_a_new_key_is_random_and_only_its_hash_is_stored() -> None:
     ],
 )
 def test_a_malformed_document_names_its_place_and_no_hash(text: str, what: str) -> None:
-    """The message names the file and the field; it never shows what is in it."""
     with pytest.raises(InvalidRequestError) as refused:
         KeyDocument.parse(text, "keys.json")
     assert refused.value.message.startswith("keys.json") and what in refused.value.message

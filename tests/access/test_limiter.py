@@ -37,7 +37,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def limiter_of(**settings: Any) -> Limiter:
-    """A limiter over two keys."""
     given = Settings(api_keys=KEYS, **settings)
     return Limiter(given, KeyRing(given), None)
 
@@ -136,7 +135,6 @@ def test_a_client_cannot_change_its_address(ip: str, network: str) -> None:
 
 
 async def test_a_burst_admits_exactly_the_limit() -> None:
-    """Contexts that open at the same time do not slip past each other."""
     limiter = limiter_of(key_limits=Quota(contexts=10), ip_limits=Quota(contexts_per_s=1000))
     opening = [limiter.admit(ONE) for _ in range(50)]
     results = await asyncio.gather(*opening, return_exceptions=True)

@@ -88,7 +88,6 @@ async def test_two_servers_share_every_limit(servers: Servers) -> None:
 
 
 async def test_a_burst_on_two_servers_admits_exactly_the_limit(servers: Servers) -> None:
-    """Contexts that open everywhere at the same time do not slip past each other."""
     limiters = [(await servers.start(Quota(contexts=10))).limiter for _ in range(2)]
     opening = [limiter.admit(CALLER) for limiter in limiters for _ in range(50)]
     results = await asyncio.gather(*opening, return_exceptions=True)

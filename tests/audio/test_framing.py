@@ -9,12 +9,10 @@ from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES
 
 
 def drain(queue: MessageQueue) -> list[bytes]:
-    """Pop until nothing is queued."""
     return list(iter(queue.pop, None))
 
 
 def test_queued_frames_are_merged_up_to_the_maximum() -> None:
-    """Three queued codec frames become two full messages and a rest."""
     queue = MessageQueue()
     frames = [bytes([n]) * 3_840 for n in range(3)]
     for frame in frames:

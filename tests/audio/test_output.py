@@ -11,12 +11,10 @@ RATES_HZ = [8_000, 16_000, 24_000, 48_000]
 
 
 def convert(stream: OutputStream, chunks: list[bytes]) -> bytes:
-    """Push all chunks and finish."""
     return b"".join([*map(stream.push, chunks), stream.finish()])
 
 
 def test_the_native_format_passes_through() -> None:
-    """24 kHz PCM16 is returned uncopied, and `finish` returns nothing."""
     stream, pcm = OutputStream("pcm_s16le", 24_000), bytes(480)
     assert stream.push(pcm) is pcm
     assert stream.finish() == b""
@@ -26,7 +24,6 @@ def test_the_native_format_passes_through() -> None:
 @given(lengths=st.lists(st.integers(0, 2_000), max_size=6), data=st.data())
 @settings(max_examples=examples(40), deadline=None)
 def test_chunks_do_not_matter(sample_rate_hz: int, lengths: list[int], data) -> None:
-    """The bytes do not depend on how the context was cut, and their duration is exact."""
     encoding = data.draw(st.sampled_from(sorted(ENCODED_SAMPLE_BYTES)))
     total = sum(lengths)
     samples = np.random.default_rng(total).integers(-9_000, 9_000, total).astype("<i2")

@@ -23,7 +23,6 @@ def audioop():
     ("encoding", "reference"), [("pcm_mulaw", "lin2ulaw"), ("pcm_alaw", "lin2alaw")]
 )
 def test_g711_is_bit_exact(audioop, encoding, reference: str) -> None:
-    """Every sample converts as in the C code of Python's audioop."""
     assert encode(EVERY_SAMPLE, encoding) == getattr(audioop, reference)(EVERY_SAMPLE, 2)
 
 
@@ -62,7 +61,6 @@ def test_float_scale() -> None:
 
 @given(hnp.arrays(np.float32, st.integers(0, 50), elements=st.floats(-4, 4, width=32)))
 def test_floats_are_rounded_and_clipped(samples: np.ndarray) -> None:
-    """A float becomes the nearest sample; outside the scale, the nearest end of it."""
     pcm = np.frombuffer(float_to_pcm(samples), "<i2").astype(float)
     nearest = np.clip(samples.astype(float) * 32_768, -32_768, 32_767)
     assert np.all(np.abs(pcm - nearest) <= 0.5)

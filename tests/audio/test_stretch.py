@@ -9,13 +9,11 @@ PITCH_HZ = 220
 
 
 def tone(seconds: float) -> NDArray[np.int16]:
-    """A sine of `PITCH_HZ`."""
     time_s = np.arange(round(seconds * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
     return (8000 * np.sin(2 * np.pi * PITCH_HZ * time_s)).astype(np.int16)
 
 
 def stretch(samples: NDArray[np.int16], speed: float, chunk: int) -> NDArray[np.int16]:
-    """`samples`, stretched in chunks."""
     stretcher = TimeStretch(speed)
     pieces = [
         stretcher.push(samples[start : start + chunk].tobytes())
@@ -26,7 +24,6 @@ def stretch(samples: NDArray[np.int16], speed: float, chunk: int) -> NDArray[np.
 
 @pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 0.8, 1.25, 2.0, 4.0])
 def test_time_changes_and_pitch_stays(speed: float) -> None:
-    """The length is divided by the speed; the strongest frequency is unchanged."""
     out = stretch(tone(10.0), speed, FRAME_SAMPLES)
     assert len(out) == pytest.approx(10.0 * SAMPLE_RATE_HZ / speed, rel=0.01)
     spectrum = np.abs(np.fft.rfft(out[: 2 * SAMPLE_RATE_HZ] * np.hanning(2 * SAMPLE_RATE_HZ)))
@@ -34,7 +31,6 @@ def test_time_changes_and_pitch_stays(speed: float) -> None:
 
 
 def test_chunks_do_not_matter() -> None:
-    """The output does not depend on how the input was cut into chunks."""
     samples = tone(1.0)
     whole = stretch(samples, 1.25, len(samples))
     assert np.array_equal(stretch(samples, 1.25, 700), whole)

@@ -32,8 +32,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(cache: Path) -> Store:
-    """Store a model of Qwen3-TTS in the cache."""
-
     def store_model(repo: str) -> None:
         folder = cache / "hub" / f"models--{repo.replace('/', '--')}"
         (folder / "snapshots" / "1").mkdir(parents=True)

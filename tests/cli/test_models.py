@@ -44,7 +44,6 @@ def run(command: Command, hub: Hub, tmp_path: Path) -> Command:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
@@ -85,7 +84,6 @@ async def test_an_interrupted_download_goes_on(run: Command, hub: Hub) -> None:
 
 
 async def test_a_revision_can_be_pinned(run: Command) -> None:
-    """A pinned commit brings the files of that commit, although newer ones exist."""
     done = await run("models", "download", f"{BASE}@{OLD}")
     assert done.status == 0, done.errors
     assert (Path(done.output.strip()) / "README.md").read_text() == "The first commit."
@@ -121,7 +119,6 @@ async def test_a_damaged_file_is_found_and_brought_again(run: Command, hub: Hub)
 async def test_what_cannot_be_had_is_one_line(
     run: Command, argv: tuple[str, ...], sentence: str
 ) -> None:
-    """A failed download is one line with the model and the reason; the status is 1."""
     outcome = await run(*argv)
     assert (outcome.status, outcome.output) == (1, "")
     assert sentence in outcome.errors and "Traceback" not in outcome.errors

@@ -128,7 +128,6 @@ async def test_say_speaks_standard_input_as_it_comes(
 
 
 def audio_samples(server: RunningServer) -> int:
-    """Return the number of samples that the server's engine has made so far."""
     worker = worker_of(server)
     return worker.stats.audio_samples
 
@@ -179,7 +178,6 @@ async def test_what_a_limit_cut_off_is_kept_and_said(
 def test_a_full_disk_is_said_and_leaves_what_was_there(
     name: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path, full_disk: FullDisk
 ) -> None:
-    """If a file cannot be written, one line says so, and an older file stays unchanged."""
     (tmp_path / name).write_text("older")
     option = "--output" if name == "a.wav" else "--words"
     argv = ("say", TEXT, option, name, "--url", served.websocket_url)
@@ -194,7 +192,6 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(
 async def test_an_error_ends_say_though_its_input_stays_open(
     served: ServerProcess, tmp_path: Path
 ) -> None:
-    """An unknown voice ends `say` at once, although its input stays open."""
     argv = ("say", "-o", "a.wav", "--voice", "nobody", "--url", served.websocket_url)
     process = await start(*argv, folder=tmp_path)
     outcome = await finished(process)
@@ -206,7 +203,6 @@ async def test_an_error_ends_say_though_its_input_stays_open(
 async def test_ctrl_c_ends_say_though_its_input_stays_open(
     server: RunningServer, tmp_path: Path
 ) -> None:
-    """Ctrl-C ends `say` at once, without a traceback, although its input stays open."""
     argv = ("say", "-o", "a.wav", "--url", server.websocket_url)
     process = await start(*argv, folder=tmp_path)
     await check_ctrl_c(process, server)
@@ -237,7 +233,6 @@ MISTAKES = {
 def test_a_mistake_is_one_clear_line(
     mistake: str, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """A mistake is reported in one line, with status 1, and nothing is written."""
     (tmp_path / "folder.wav").mkdir()
     options, sentence = MISTAKES[mistake]
     outcome = command_here("say", *([] if options[0].startswith("\udcff") else [TEXT]), *options)
@@ -273,8 +268,6 @@ def test_letters_without_a_sound_are_a_mistake(
 
 
 async def test_input_that_is_no_text_is_a_mistake(served: ServerProcess, command: Command) -> None:
-    """Input that is not UTF-8 ends the command at once with a reason."""
-
     async def typed() -> AsyncIterator[bytes]:
         yield b"Hello \xff"
 
@@ -284,7 +277,6 @@ async def test_input_that_is_no_text_is_a_mistake(served: ServerProcess, command
 
 
 async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command, tmp_path: Path) -> None:
-    """Without a sound card, `say` names what is missing and suggests --output."""
     missing_card = tmp_path / "asound.conf"  # for machines that have a card
     missing_card.write_text("pcm.!default { type hw card 99 }\n")
     without_devices = {"PULSE_SERVER": "none", "ALSA_CONFIG_PATH": str(missing_card)}
@@ -347,7 +339,6 @@ def test_voices_are_listed_by_what_they_are(
 def test_voices_of_an_absent_server_are_a_mistake(
     options: list[str], sentence: str, command_here: CommandHere
 ) -> None:
-    """A server that does not answer, or an impossible address, is reported in one line."""
     outcome = command_here("voices", "list", "--url", *options)
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors.startswith(f"voiceagent-tts: {sentence}")
@@ -369,8 +360,6 @@ def test_voices_of_an_absent_server_are_a_mistake(
 async def test_voices_of_another_server_are_a_mistake(
     answer: bytes, sentence: str, command_here: CommandHere
 ) -> None:
-    """An answer from another kind of server is reported in one line."""
-
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)

@@ -34,7 +34,6 @@ SECRET = "the-secret-of-a-client"
 
 
 async def ready_url(process: asyncio.subprocess.Process) -> str:
-    """Return the address that a server prints when it is ready."""
     assert process.stdout is not None
     line = (await process.stdout.readline()).decode()
     found = re.fullmatch(r"ready (ws://127\.0\.0\.1:\d+/v1/tts/ws)\n", line)
@@ -121,7 +120,6 @@ async def test_contexts_and_requests_are_logged(tmp_path: Path) -> None:
 
 
 async def send_contexts(url: str) -> None:
-    """Speak in one context, and have one refused."""
     async with TTSClient(url, SECRET) as client:
         async with await client.open(
             context_id="turn-1", metadata={"call": "c-19"}, language="en", max_lead_s=0
@@ -135,7 +133,6 @@ async def send_contexts(url: str) -> None:
 
 
 def check_contexts(lines: list[dict[str, Any]]) -> None:
-    """Check the lines of the contexts of `send_contexts`."""
     assert "Confidential" not in str(lines)
     of_contexts = {line["event"]: line for line in lines if "context_id" in line}
     opened, ended = of_contexts["context_opened"], of_contexts["context_ended"]
@@ -166,7 +163,6 @@ async def send_requests(url: str) -> list[str]:
 
 
 def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
-    """Check the lines of what `send_requests` has sent."""
     facts = [
         (line["event"], line["method"], line["path"], line["status"], line["code"])
         for line in lines
@@ -189,7 +185,6 @@ def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
 
 
 def websocket_to_http(url: str) -> str:
-    """The HTTP address of the server at a WebSocket's URL."""
     return url.replace("ws", "http", 1).removesuffix(DEFAULT_PATH)
 
 
@@ -201,7 +196,6 @@ async def logged(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
 
 
 def test_a_wrong_setting_ends_it_with_one_clear_line(command_here: CommandHere) -> None:
-    """The line says what was expected and what to do; the status is 1, and nothing was started."""
     outcome = command_here("serve", "--host", "0.0.0.0")
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors == (
@@ -338,7 +332,6 @@ def test_a_bad_settings_file_is_told_by_its_variable(
     ],
 )
 def test_a_setting_without_effect_is_told(given: dict[str, Any], lone: dict[str, str]) -> None:
-    """What was set and does nothing, because it needs another setting, which is named."""
     settings = Settings(**{"engine": "espeak"} | given)
     assert dict(without_effect(settings)) == lone
 
@@ -380,7 +373,6 @@ def test_a_wrong_setting_is_named_without_its_value(
 
 
 def test_a_port_that_is_taken_is_one_clear_line(command_here: CommandHere) -> None:
-    """The line names the address and says how to choose another."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

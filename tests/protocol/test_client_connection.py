@@ -101,7 +101,6 @@ def test_a_server_out_of_order_is_caught(data: str | bytes) -> None:
 
 @pytest.mark.parametrize("data", ['{"type":"emotion","context_id":"c"}', b"\x02\x00", b""])
 def test_newer_kinds_are_ignored(data: str | bytes) -> None:
-    """Unknown message types and binary kinds change nothing."""
     client, _ = connected_ends()
     assert client.receive(data) is None
 

@@ -78,7 +78,6 @@ def _open_with(**fields: Any) -> str:
     ],
 )
 def test_bad_input_has_a_code(data: str, code: ErrorCode) -> None:
-    """Whatever a client sends wrongly is refused with the code that names what is wrong."""
     assert _refusal(data).code is code
 
 
@@ -104,7 +103,6 @@ def test_no_field_escapes(kind: str, fields: dict[str, Any]) -> None:
 
 
 def test_a_refusal_says_what_was_expected_and_what_came() -> None:
-    """The sentence names the field, what was expected and what came."""
     error = _refusal(_open_with(audio={"sample_rate": 11_025}))
     assert str(error) == (
         "context.open.audio.sample_rate: "
@@ -162,7 +160,6 @@ def test_audio_survives_its_encoding(message: AudioMessage) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x01" * 15, b"\x02" + bytes(15), bytes(16 + 4_097)])
 def test_broken_audio_is_refused(data: bytes) -> None:
-    """A binary message that is too short, too long or of another kind is no audio."""
     with pytest.raises(ProtocolError):
         parse_audio(data)
 
@@ -204,14 +201,12 @@ def test_both_ends_call_the_same_words_exact(confidence: float) -> None:
 
 @pytest.mark.parametrize("confidence", [[1.01], [-0.1], ["1"], [True], [1.0, 1.0], None])
 def test_confidence_is_a_probability_for_each_word(confidence: object) -> None:
-    """Other values and other numbers of values are refused."""
     fields = WordList.of([word_with(1.0)]).model_dump()
     with pytest.raises(ValidationError):
         WordList.model_validate({**fields, "confidence": confidence})
 
 
 def word_with(confidence: float) -> WordTimestamp:
-    """A word whose time has this confidence."""
     return WordTimestamp(Word("a", 0, 1), 0, None, confidence)
 
 

@@ -61,7 +61,6 @@ async def test_an_unknown_path_is_not_a_refused_key(keyed_server: RunningServer)
 async def test_the_socket_is_refused_before_the_upgrade(
     keyed_server: RunningServer, name: str
 ) -> None:
-    """Without a valid key the handshake ends with 401 and our error envelope."""
     with pytest.raises(InvalidStatus) as refused:
         await Wire.connect(keyed_server.websocket_url, **REFUSED[name])
     assert refused.value.response.status_code == 401
@@ -71,7 +70,6 @@ async def test_the_socket_is_refused_before_the_upgrade(
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_door_is_guarded(keyed_server: RunningServer, path: str) -> None:
-    """Every dialect refuses a missing key and a foreign origin before the upgrade."""
     url = f"ws{keyed_server.url.removeprefix('http')}{path}"
     foreign = {"Origin": FOREIGN_ORIGINS[0], "X-API-Key": KEY}
     for headers, status in (({}, 401), (foreign, 403)):
@@ -114,7 +112,6 @@ async def test_the_socket_takes_every_kind_of_key(keyed_server: RunningServer, n
     ],
 )
 async def test_http_wants_a_key(keyed_server: RunningServer, path: str) -> None:
-    """Without a key every path answers with 401 and nothing else."""
     url = f"{keyed_server.url}{path}"
     async with httpx.AsyncClient() as http:
         refused = await http.get(url)

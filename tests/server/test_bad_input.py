@@ -94,7 +94,6 @@ async def check_alive(wire: Wire) -> None:
 
 
 async def refusal(wire: Wire) -> ErrorMessage:
-    """Return the next answer, which must be an error."""
     return await wire.until(ErrorMessage)
 
 
@@ -103,7 +102,6 @@ async def refusal(wire: Wire) -> ErrorMessage:
 
 @pytest.mark.parametrize("name", REFUSED_MESSAGES)
 async def test_a_bad_message_is_answered(wire: Wire, name: str) -> None:
-    """A bad message gets one error with a stable code, and the socket stays open."""
     message, code = REFUSED_MESSAGES[name]
     await wire.send_raw(message)
     error = await refusal(wire)
@@ -146,7 +144,6 @@ async def test_odd_text_is_spoken(wire: Wire, name: str) -> None:
 
 
 async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
-    """A second cancel or end has no effect."""
     ended, cancelled, both = [await wire.open() for _ in range(3)]
     for received in (ended, cancelled, both):
         await wire.text(received, "Hello.")
@@ -209,7 +206,6 @@ async def test_defaults_that_open_nothing_are_told(wire: Wire) -> None:
 
 
 async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
-    """Bad messages between its text messages do not change a context."""
     alone = await wire.say("The quick brown fox jumps over the lazy dog.", language="en")
     received = await wire.open(max_lead_s=0, language="en")
     refused = list(REFUSED_MESSAGES.values())
@@ -318,7 +314,6 @@ async def check_refused(http: httpx.AsyncClient, body: bytes, status: int, code:
 
 
 async def check_spoken(http: httpx.AsyncClient, fields: dict[str, Any]) -> None:
-    """Check that the request is answered with sound."""
     response = await http.post("/v1/audio/speech", json={"response_format": "pcm", **fields})
     assert response.status_code == 200, response.text
     assert any(response.content)
@@ -326,7 +321,6 @@ async def check_spoken(http: httpx.AsyncClient, fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", REFUSED_BODIES)
 async def test_a_bad_body_is_answered(http: httpx.AsyncClient, name: str) -> None:
-    """A malformed body is refused with a stable code, in OpenAI's envelope."""
     await check_refused(http, *REFUSED_BODIES[name])
 
 
@@ -425,7 +419,6 @@ async def test_a_text_of_commas_is_not_many_values(http: httpx.AsyncClient) -> N
 
 @pytest.mark.parametrize("name", REFUSED_FIELDS)
 async def test_a_bad_field_is_answered(http: httpx.AsyncClient, name: str) -> None:
-    """A wrong field is refused with a stable code, in OpenAI's envelope."""
     fields, code = REFUSED_FIELDS[name]
     await check_refused(http, json.dumps({"input": "Hello.", **fields}).encode(), 400, code)
 

@@ -256,7 +256,6 @@ async def test_a_socket_that_dies_gives_its_contexts_back(start_server: StartSer
 
 
 async def usage_of(server: RunningServer, key: str, query: str = "") -> httpx.Response:
-    """Ask for usage."""
     async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": key}) as http:
         return await http.get(f"/v1/usage{query}")
 
@@ -700,5 +699,4 @@ async def test_few_sockets_have_a_large_message_that_does_not_end(server: Runnin
 
 
 def is_closed(wire: Wire) -> bool:
-    """Whether the server has closed the socket."""
     return wire.websocket.close_code is not None

@@ -21,7 +21,6 @@ SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 
 async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
-    """Open contexts and used rows rise while speaking and fall to zero at the end."""
     async with Wire.connected(server.websocket_url) as wire:
         contexts = [await wire.open(max_lead_s=0.3) for _ in range(3)]
         for received in contexts:
@@ -54,7 +53,6 @@ async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
 
 
 async def test_discarded_audio_is_counted(server: RunningServer) -> None:
-    """A barge-in counts the audio that was generated but not heard."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.start(SENTENCE * 5, max_lead_s=2)
         await wire.stop(received)
@@ -65,7 +63,6 @@ async def test_discarded_audio_is_counted(server: RunningServer) -> None:
 
 
 async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> None:
-    """Audio and compute time are counted per worker, and how fast it is."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.say(SENTENCE * 3)
     worker = worker_of(server)
@@ -78,7 +75,6 @@ async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> Non
 
 
 async def test_errors_are_counted_by_code(server: RunningServer) -> None:
-    """Every error sent to a client is counted by code, over WebSocket and HTTP."""
     async with Wire.connected(server.websocket_url) as wire:
         await wire.send_raw("{")
         await wire.receive()
@@ -118,7 +114,6 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
 
 
 async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
-    """`/metrics` contains neither words nor ids."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.open("id-of-a-caller")
         await wire.speak(received, "Xylophone.")
@@ -128,7 +123,6 @@ async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
 
 
 async def test_the_stages_of_a_first_sound_add_up(server: RunningServer) -> None:
-    """Text, engine and delivery are the whole time to the first audio."""
     async with Wire.connected(server.websocket_url) as wire:
         await wire.say(SENTENCE)
     metrics = await scrape(server)

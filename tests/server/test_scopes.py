@@ -49,12 +49,10 @@ ROUTES: list[tuple[str, str, Scope | None]] = [
 
 
 def write(path: Path, *keys: NewKey) -> None:
-    """Write a document with these keys."""
     path.write_text(KeyDocument(keys=tuple(each.key for each in keys)).dump())
 
 
 def headers_of(key: NewKey) -> dict[str, str]:
-    """Headers with a key."""
     return {"Authorization": f"Bearer {key.secret}"}
 
 
@@ -86,7 +84,6 @@ async def test_a_route_needs_its_scope_and_no_other_will_do(
 
 @pytest.mark.parametrize("path", SOCKETS)
 async def test_a_socket_needs_the_scope_speak(scoped: RunningServer, path: str) -> None:
-    """Every dialect refuses a key of another scope before the upgrade."""
     url = f"ws{scoped.url.removeprefix('http')}{path}"
     for scope in (Scope.ADMIN, Scope.VOICES_WRITE):
         with pytest.raises(InvalidStatus) as refused:

@@ -28,12 +28,10 @@ LEXICON = check_entries({"nginx": "engine x", "New York": "Noo Yawk"})
 
 
 def near(samples: int) -> Any:
-    """As long as that, for espeak."""
     return pytest.approx(samples, rel=0.02)  # espeak's speech of a text varies in one process
 
 
 async def spoken(context: Context, text: str, step: int = 1_000) -> ContextOutput:
-    """Speak `text` in deltas of `step` characters."""
     for start in range(0, len(text), step):
         context.push_text(text[start : start + step])
     context.finish()

@@ -25,7 +25,6 @@ async def test_a_lexicon_is_kept_for_its_owner(start_synthesizer: StartSynthesiz
 
 
 async def test_closing_ends_every_context(start_synthesizer: StartSynthesizer) -> None:
-    """A context that is being read ends when its synthesizer closes."""
     synthesizer = await start_synthesizer()
     context = await synthesizer.open(UNPACED)
     context.push_text(SENTENCE * 50)

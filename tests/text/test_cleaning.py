@@ -13,7 +13,6 @@ from voiceagent_tts.text.cleaning import Cleaner, Speakable, speakable
 
 
 def spoken(text: str) -> str:
-    """The spoken text, without offsets."""
     return speakable(text).spoken
 
 
@@ -29,7 +28,6 @@ def spoken(text: str) -> str:
     ],
 )
 def test_what_is_speakable_stays(text: str) -> None:
-    """Text without decoration is spoken as written, character for character."""
     assert spoken(text) == text
     assert speakable(text).offsets == tuple(range(len(text)))
 
@@ -159,7 +157,6 @@ def test_an_entity_is_spoken_as_its_character_in_any_part(pieces: list[str], cha
 
 
 def test_offsets_point_at_the_source_character() -> None:
-    """Each spoken character has the offset of its source, even after skipped or replaced ones."""
     text = "**Hi** [you](http://x) a\u0301_b"
     result = speakable(text)
     assert result.spoken == "Hi you á b"
@@ -169,7 +166,6 @@ def test_offsets_point_at_the_source_character() -> None:
 @settings(deadline=None)
 @given(agent_text() | any_text())
 def test_offsets_are_valid_and_never_decrease(text: str) -> None:
-    """Offsets are indices of the text, one per spoken character, in order."""
     result = speakable(text)
     assert len(result.offsets) == len(result.spoken)
     assert list(result.offsets) == sorted(result.offsets)

@@ -13,7 +13,6 @@ TEXT = "One two, three. 🎉 "
 
 
 def timed(text: str, starts: list[int], ends: list[int | None]) -> list[WordTimestamp]:
-    """The words of a text with the given times."""
     words = split_words(text)
     return [
         WordTimestamp(word, start, end, confidence=1.0)
@@ -46,13 +45,11 @@ def test_a_word_is_heard_from_its_start(played: int, spoken: str, is_partial: bo
 
 
 def test_more_words_may_come() -> None:
-    """While more words may come, the cut ends at the last word, not at the text's end."""
     cut = cut_text(TEXT + "Four", WORDS, 10_000, is_final=False)
     assert cut == Cut("One two, three. 🎉", " Four", is_partial=False)
 
 
 def test_an_unknown_end_is_partial_until_the_context_is_final() -> None:
-    """A word with an unknown end is partial until no more words will come."""
     words = timed("One two", [100, 200], [180, None])
     assert cut_text("One two", words, 250, is_final=False) == Cut("One two", "", is_partial=True)
     assert cut_text("One two ", words, 250, is_final=True) == Cut("One two ", "", is_partial=False)

@@ -19,7 +19,6 @@ def sound(seconds: float, level: int = 8000) -> bytes:
 
 
 def clock_of(pcm: bytes, step: int = 1920) -> SpeechClock:
-    """A clock that has received `pcm`."""
     clock = SpeechClock()
     for start in range(0, len(pcm), 2 * step):
         clock.push(pcm[start : start + 2 * step])
@@ -33,7 +32,6 @@ def test_the_typical_duration_of_a_word_follows_its_letters() -> None:
 
 
 def test_silence_stops_the_clock() -> None:
-    """A pause delays the words after it by its length."""
     clock = clock_of(sound(0.5) + bytes(2 * 2 * SECOND) + sound(1.0))
     assert clock.sample_after(0, 0.4 * SECOND) == pytest.approx(0.4 * SECOND, abs=480)
     assert clock.sample_after(0, SECOND) == pytest.approx(3 * SECOND, abs=480)

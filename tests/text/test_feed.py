@@ -10,13 +10,11 @@ from voiceagent_tts.text.readings import said
 
 
 def spoken(text: str, run_chars: int = 10_000) -> list[str]:
-    """Return the text of each run when the whole text is pushed at once."""
     feed = TextFeed(run_chars)
     return runs(feed.push(text) + feed.finish())
 
 
 def runs(fed: list[Fed]) -> list[str]:
-    """Return the whole text of each run."""
     texts = [""]
     for part in fed:
         texts[-1] += part.spoken
@@ -27,7 +25,6 @@ def runs(fed: list[Fed]) -> list[str]:
 
 
 def test_words_come_one_word_behind() -> None:
-    """A word is returned as soon as the white space after it is written."""
     feed = TextFeed(1000)
     assert feed.push("Hel") == []
     assert feed.push("lo") == []
@@ -69,7 +66,6 @@ def test_a_run_for_each_sentence_ends_inside_none(sentences: list[str]) -> None:
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 def test_any_chunking_gives_the_same_runs(case: tuple[str, list[str]]) -> None:
-    """Runs do not depend on how the text was split into deltas, and offsets reach its end."""
     text, deltas = case
     feed = TextFeed(40)
     fed = [part for delta in deltas for part in feed.push(delta)] + feed.finish()

@@ -134,7 +134,6 @@ def test_the_model_of_latin_text_answers_as_the_whole_one() -> None:
 @pytest.mark.parametrize("text", ["OK.", "Yes, 42.", "42", "$42.50", "", "🎉", "No.", "مرحبا"])
 @pytest.mark.parametrize("previous", ["de", "zh", "pt-br"])
 def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> None:
-    """Short, wordless and unknown text keeps the language before it; at the start it is English."""
     assert detect_language(text, previous) == previous
     assert detect_language(text, None) == "en"
 
@@ -155,7 +154,6 @@ def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> No
     ],
 )
 def test_scripts_decide_where_they_can(text: str, previous: str | None, expected: str) -> None:
-    """The most frequent script decides; Han alone and regions keep the previous language."""
     assert detect_language(text, previous) == expected
 
 

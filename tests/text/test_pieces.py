@@ -1,6 +1,6 @@
 import pytest
 
-from voiceagent_tts.core import Segment
+from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.text.pieces import split_pieces
 from voiceagent_tts.text.words import split_words
 
@@ -23,3 +23,11 @@ def test_pieces_have_all_words_of_a_segment(text: str) -> None:
     assert [piece.segment_end for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
     assert pieces[-1].segment_end == 10 + len(text)
     assert all(len(piece.said.text) <= 250 for piece in pieces)
+
+
+def test_a_reading_is_said_where_its_span_begins() -> None:
+    """A piece says the readings of its own spans."""
+    text = "A word. " + "b" * 5 + "."
+    first, second = split_pieces(Segment(text, 0, (Reading(8, 13, "nginx"),)))
+    assert first.said.text == "A word."
+    assert second.said.text.strip() == "nginx."

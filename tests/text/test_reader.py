@@ -52,7 +52,6 @@ def joined(parts: list[Passage | Pause]) -> list[Part]:
 
 
 def read(*deltas: str) -> list[Part]:
-    """What is read of a text in deltas."""
     reader = Reader([LEXICON], has_markup=True)
     parts = [part for delta in deltas for part in reader.push(delta)]
     return joined(parts + reader.flush())
@@ -61,7 +60,6 @@ def read(*deltas: str) -> list[Part]:
 @given(texts().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 @example(("new york nginx", ["n", "ew", " york n", "ginx"]))
 def test_the_split_into_deltas_does_not_matter(case: tuple[str, list[str]]) -> None:
-    """For any split the result is that of the whole text."""
     text, deltas = case
     assert read(*deltas) == read(text)
 

@@ -20,7 +20,6 @@ def segments_of(
 
 
 def texts(segments: list[Segment]) -> list[str]:
-    """Texts of segments, without their offsets."""
     return [segment.text for segment in segments]
 
 
@@ -32,7 +31,6 @@ def texts(segments: list[Segment]) -> list[str]:
 def test_any_chunking_gives_the_same_segments(
     data: st.DataObject, first_clause: bool, max_chars: int
 ) -> None:
-    """Segments do not depend on how the text was split into deltas."""
     text = data.draw(agent_text() | any_text())
     options = {"first_clause": first_clause, "max_chars": max_chars}
     whole = segments_of(text, **options)
@@ -80,7 +78,6 @@ def test_no_segment_is_too_long(text: str, max_chars: int) -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_settle_splits_exactly_when_a_sentence_ends(data: st.DataObject) -> None:
-    """`ends_sentence` is true exactly when `settle` returns a segment."""
     segmenter = Segmenter()
     for delta in data.draw(chunked(data.draw(agent_text()))):
         segmenter.push(delta)
@@ -184,7 +181,6 @@ def test_other_words_end_a_sentence_at_once(language: str) -> None:
     ],
 )
 def test_blocks_end_segments(text: str, expected: list[str]) -> None:
-    """Paragraphs, list items, headings and table rows are segments of their own."""
     assert segments_of(text) == expected
 
 
@@ -217,7 +213,6 @@ def test_a_sentence_is_certain_at_white_space() -> None:
 
 
 def test_unspoken_text_waits() -> None:
-    """Emoji and rules join the next segment, or form the last one."""
     assert segments_of("🎉! --- Hello. 🎉") == ["🎉! --- Hello.", " 🎉"]
     assert segments_of("🎉! ") == ["🎉! "]
     assert segments_of("") == []
@@ -227,7 +222,6 @@ def test_unspoken_text_waits() -> None:
 
 
 def test_a_long_sentence_is_split_at_a_clause() -> None:
-    """The last clause end is chosen even if more words would fit."""
     text = "one two three, four five six; seven eight nine ten eleven"
     assert segments_of(text, max_chars=40) == [
         "one two three, four five six;",
@@ -248,12 +242,10 @@ def test_a_long_sentence_is_split_at_a_clause() -> None:
     ],
 )
 def test_a_long_clause_is_split_between_words(text: str, expected: list[str]) -> None:
-    """At white space, else between words, and never inside a combined character."""
     assert segments_of(text, max_chars=10) == expected
 
 
 def test_the_first_clause_is_a_segment() -> None:
-    """The first clause of two words is a segment; later clauses wait for their sentence."""
     text = "Well, of course I can, and I will, gladly. One two three, four."
     assert segments_of(text, first_clause=True) == [
         "Well, of course I can,",

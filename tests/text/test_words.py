@@ -10,7 +10,6 @@ from voiceagent_tts.text.words import GrowingWords, is_spoken, split_words
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, without their offsets."""
     return [word.text for word in split_words(text)]
 
 
@@ -28,7 +27,6 @@ def words(text: str) -> list[str]:
     ],
 )
 def test_white_space_separates_words(text: str, expected: list[str]) -> None:
-    """Outside Han and Kana a word is a run without white space."""
     assert words(text) == expected
 
 
@@ -47,7 +45,6 @@ def test_white_space_separates_words(text: str, expected: list[str]) -> None:
     ],
 )
 def test_han_and_kana_are_words_by_base_character(text: str, expected: list[str]) -> None:
-    """Small kana, long-vowel marks and combining marks stay with their base character."""
     assert words(text) == expected
 
 
@@ -88,7 +85,6 @@ def test_tokens_without_letters_join_the_word_before(text: str, expected: list[s
 
 @pytest.mark.parametrize("text", ["", " \n", "🎉", "--- ***", "\u0301", "\u3099", "\ud83d", "__"])
 def test_a_text_without_letters_has_no_words(text: str) -> None:
-    """A text without a letter or digit has no words."""
     assert split_words(text) == []
     assert not is_spoken(text)
 
@@ -113,7 +109,6 @@ def test_words_are_verbatim_ordered_and_complete(text: str) -> None:
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 def test_words_of_a_growing_text_are_those_of_the_whole(case: tuple[str, list[str]]) -> None:
-    """The words do not depend on how the text was split into deltas."""
     text, deltas = case
     growing = GrowingWords()
     words = [word for delta in deltas for word in growing.push(delta)]

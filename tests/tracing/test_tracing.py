@@ -24,7 +24,6 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def only(receiver: OtlpReceiver, name: str) -> ReceivedSpan:
-    """Wait for the one span of this name."""
     await until(lambda: bool(receiver.named(name)), f"a span {name}")
     (span,) = receiver.named(name)
     return span
@@ -150,7 +149,6 @@ def test_a_malformed_parent_starts_a_trace_of_its_own(given: str) -> None:
 async def test_a_collector_that_is_away_delays_nothing(
     monkeypatch: pytest.MonkeyPatch, start_server: StartServer, free_port: int
 ) -> None:
-    """Without an answer of the collector, a context is spoken as ever."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", free_port))
         silent.listen()  # accepts, and never answers

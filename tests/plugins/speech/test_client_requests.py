@@ -25,7 +25,6 @@ REQUESTS = json.loads((Path(__file__).parent / "client_requests.json").read_text
 async def test_a_client_is_served_or_refused(
     http: httpx.AsyncClient, request_: dict[str, Any]
 ) -> None:
-    """Each request of the table has its answer."""
     answer = await http.post(request_.get("path", "/v1/audio/speech"), json=request_["body"])
     if code := request_.get("refusal"):
         assert 400 <= answer.status_code < 502, answer.text

@@ -37,7 +37,6 @@ def speech() -> np.ndarray:
 def encode_file(
     container_format: ContainerFormat, samples: np.ndarray, sample_rate_hz: int, chunk: int = 1_920
 ) -> bytes:
-    """Encode samples, chunk by chunk, into a complete file."""
     encoder = ContainerEncoder(container_format, sample_rate_hz)
     pushed = [
         encoder.push(samples[start : start + chunk].tobytes())
@@ -55,7 +54,6 @@ def decode_file(container_format: ContainerFormat, data: bytes) -> tuple[np.ndar
 
 
 def at_rate(samples: np.ndarray, sample_rate_hz: int) -> np.ndarray:
-    """Return the samples, resampled to this rate."""
     stream = OutputStream("pcm_s16le", sample_rate_hz)
     return np.frombuffer(stream.push(samples.tobytes()) + stream.finish(), "<i2")
 
@@ -65,7 +63,6 @@ def at_rate(samples: np.ndarray, sample_rate_hz: int) -> np.ndarray:
 def test_lossless_files_contain_every_sample(
     container_format, sample_rate_hz: int, speech: np.ndarray
 ) -> None:
-    """A lossless file decodes to exactly its input samples."""
     decoded, rate_hz = decode_file(
         container_format, encode_file(container_format, speech, sample_rate_hz)
     )
@@ -100,7 +97,6 @@ def test_lossy_files_contain_the_tail(
 @given(lengths=st.lists(st.integers(0, 3_000), min_size=1, max_size=6))
 @settings(max_examples=examples(15), deadline=None)
 def test_chunks_do_not_matter(container_format, lengths: list[int]) -> None:
-    """The audio of a file does not depend on how the context was cut into chunks."""
     samples = np.random.default_rng(3).integers(-9_000, 9_000, 2_400 + sum(lengths))
     samples = samples.astype("<i2")
     encoder = ContainerEncoder(container_format)

@@ -44,7 +44,6 @@ OPENAI_VOICES = (
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def sdk(shared_server: RunningServer):
-    """OpenAI's client for this server."""
     base_url = f"{shared_server.url}/v1"
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
         yield client
@@ -64,7 +63,6 @@ def decode(container_format: str, data: bytes) -> tuple[np.ndarray, int]:
 async def test_pain_06_every_format_holds_all_of_the_speech(
     shared_server: RunningServer, http: httpx.AsyncClient, container_format: str
 ) -> None:
-    """Every format decodes to speech as long as the engine's audio."""
     before = metric_value(shared_server, "tts_audio_seconds_total")
     body = {"input": SENTENCE, "response_format": container_format}
     response = await http.post("/v1/audio/speech", json=body)
@@ -110,7 +108,6 @@ async def test_a_client_that_goes_cancels(
 
 @pytest.mark.parametrize("voice", OPENAI_VOICES)
 async def test_the_names_of_openai_are_voices(sdk: openai.AsyncOpenAI, voice: str) -> None:
-    """Every voice name of OpenAI is a voice here."""
     response = await sdk.audio.speech.create(
         model="tts-1-hd", voice=voice, input="Hello.", response_format="pcm"
     )
@@ -233,7 +230,6 @@ async def test_the_audio_has_the_rate_that_was_asked_for(
 
 
 async def test_a_rate_that_opus_lacks_is_refused(http: httpx.AsyncClient) -> None:
-    """The error says which it has."""
     body = {"input": "Hello.", "response_format": "opus", "sample_rate": 44_100}
     refused = await http.post("/v1/audio/speech", json=body)
     assert refused.status_code == 400
