@@ -14,7 +14,7 @@ from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.server import held
-from voiceagent_tts.server.held import MAX_TEXTS_BYTES, RecentTexts
+from voiceagent_tts.server.held import MAX_TEXTS_BYTES, HeldBytes, RecentTexts
 from voiceagent_tts.text.cut import TimedText
 
 TEXT = "words of a text " * 1250
@@ -116,6 +116,19 @@ def test_texts_that_are_too_old_are_dropped_a_few_at_a_time(
         steps.append(CountingTexts.steps)
     assert max(steps) < 200
     assert len(texts._of_callers["key"]) <= 1
+
+
+def test_a_request_that_is_over_holds_nothing() -> None:
+    """Whatever its last tasks take or give back; the caller's other requests still count."""
+    counts = HeldBytes()
+    with counts.hold("key") as other:
+        other.take(1000)
+        with counts.hold("key") as hold:
+            hold.take(100)
+        hold.take(10)
+        hold.give_back(110)
+        assert counts._of_callers == {"key": 1000}
+    assert not counts._of_callers
 
 
 async def test_headers_count_for_their_caller(start_server: StartServer) -> None:
