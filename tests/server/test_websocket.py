@@ -17,23 +17,28 @@ from testbed.loop_work import loop_work
 from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import Wire, check_coverage
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
+    ContextOpen,
     ContextOpened,
     CutMessage,
     ErrorMessage,
     FlushedMessage,
     PongMessage,
     SampleRate,
+    SessionLimits,
     WordsMessage,
 )
-from voiceagent_tts.protocol.server_connection import ServerContext
+from voiceagent_tts.protocol.server_connection import ServerConnection, ServerContext
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.socket_context import ContextWriter
 from voiceagent_tts.server.websocket import SocketWriter
+from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text
 from voiceagent_tts.text.segmenter import Segmenter
 
@@ -246,6 +251,41 @@ async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
             assert received.done.reason in ("complete", "cancelled")
     await wire.send_raw({"type": "ping", "t": 7})
     assert await wire.until(PongMessage) == PongMessage(t=7)
+
+
+async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) -> None:
+    """A cancel between a context's end and its last message, as on a slow socket, is answered."""
+    synthesizer = shared_server.state.synthesizer
+    connection = ServerConnection(
+        SessionLimits(max_text_chars=99, context_idle_s=9, max_audio_s=9, max_lead_s=9)
+    )
+    connection.ready(session_id="s", model="m")
+    [message] = connection.receive(
+        '{"type":"context.open","context_id":"c","audio":{"sample_rate":8000}}'
+    )
+    assert isinstance(message, ContextOpen)
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
+    connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
+    metrics, delivered = shared_server.state.metrics, DeliveredAudio(None)
+    writer = ContextWriter(
+        connection, message, context, delivered, lambda: None, lambda error: None, metrics
+    )
+    context.push_text("Hello.")
+    context.finish()
+    while synthesizer.contexts_active:
+        if (outgoing := writer.next_message()) is None:
+            await asyncio.sleep(0.001)
+        else:
+            outgoing.on_sent()
+    assert writer.done is None, "the resampler's last samples were the last message"
+    connection.receive('{"type":"cancel","context_id":"c"}')
+    writer.cancel(None, "")
+    messages = []
+    while writer.done is None:
+        outgoing = writer.next_message()
+        assert outgoing is not None, "the context is still owed its `done`"
+        messages += outgoing.messages
+    assert '"type":"done"' in str(messages[-1])
 
 
 async def test_a_context_whose_messages_cannot_be_made_ends_alone(
