@@ -270,25 +270,6 @@ def test_a_cut_inside_a_break() -> None:
     run_scripted(run(), has_sockets=False)
 
 
-def test_a_flush_is_answered_when_its_break_has_left() -> None:
-    """Not when the break is known; the audio after it waits for it as well."""
-
-    async def run() -> None:
-        said = Said(1.0)
-        said.context.push_text(f"One. {LONG}")
-        said.context.flush(7)
-        said.context.push_text("Two.")
-        said.context.finish()
-        await asyncio.sleep(5.0)
-        assert not any(isinstance(each, ContextFlushed) for _, each in said.events)
-        await said.end()
-        flushed_s = [at for at, each in said.events if isinstance(each, ContextFlushed)]
-        break_end_s = 10.0 + WORD_SAMPLES / SAMPLE_RATE_HZ
-        assert flushed_s == [pytest.approx(break_end_s - 1.0, abs=0.3)]
-
-    run_scripted(run(), has_sockets=False)
-
-
 def test_the_engine_speaks_no_further_ahead_for_a_break() -> None:
     """What is spoken behind a break counts from the end of it."""
 

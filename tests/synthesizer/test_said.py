@@ -11,7 +11,6 @@ from testbed.contexts import UNPACED, ContextOutput, collect
 from testbed.servers import StartSynthesizer
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -75,29 +74,6 @@ async def test_the_cut_is_in_the_clients_text(start_synthesizer: StartSynthesize
         cut = context.cut(each.start_sample + 1)
         assert cut.text_spoken + cut.text_remaining == text
         assert cut.text_spoken == text[: each.word.char_end]
-
-
-@pytest.mark.parametrize("speed", [1.0, 3.0])
-async def test_a_break_is_silence(start_synthesizer: StartSynthesizer, speed: float) -> None:
-    """The words after it are later by as much; `test_listener_clock` checks it to the sample."""
-    synthesizer = await start_synthesizer()
-    options = replace(MARKUP, speech=SpeechOptions(speed=speed))
-    spoken_with: dict[int, tuple[np.ndarray, list[WordTimestamp]]] = {}
-    for ms in (1, 701):
-        text = f'Hello there. <break time="{ms}ms"/>Good bye now.'
-        spoken_with[ms] = await heard(await synthesizer.open(options), text)
-    (short, short_words), (long, long_words) = spoken_with[1], spoken_with[701]
-    break_samples = ms_to_samples(700)
-    assert len(long) - len(short) == pytest.approx(break_samples, abs=24 * 20)
-    assert [each.word.text for each in long_words] == ["Hello", "there.", "Good", "bye", "now."]
-    moved = [
-        late.start_sample - early.start_sample
-        for early, late in zip(short_words, long_words, strict=True)
-    ]
-    assert moved == pytest.approx([0, 0, *[break_samples] * 3], abs=24 * 20)
-    end, start = long_words[1].end_sample, long_words[2].start_sample
-    assert end is not None
-    assert np.count_nonzero(long[end:start] == 0) >= break_samples
 
 
 async def test_an_aligner_follows_what_is_said(start_synthesizer: StartSynthesizer) -> None:
