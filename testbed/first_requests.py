@@ -191,22 +191,21 @@ def kinds() -> dict[str, Request]:
     return dict([*_sockets(), *_files(), *_other_requests()])
 
 
-async def _measure(*names: str) -> None:
-    requests = kinds()
+async def _measure() -> None:
     loaded = _LoadedOnLoop()
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(port=0, engine="espeak", voices_folder=Path(folder))
         async with running(settings) as server:
             sys.meta_path.insert(0, loaded)  # pyright: ignore[reportArgumentType]
-            for name in names or requests:
+            for name, request in kinds().items():
                 with pytest.MonkeyPatch.context() as patch, loop_work(patch) as work:
                     await asyncio.sleep(0)
-                    is_answered = await asyncio.to_thread(requests[name], server.url)
+                    is_answered = await asyncio.to_thread(request, server.url)
                 line = [name, is_answered, work.most, loaded.pop()]
                 print("first:", json.dumps(line), flush=True)
             sys.meta_path.remove(loaded)  # pyright: ignore[reportArgumentType]
 
 
-def measure(*names: str) -> None:
-    """Send these kinds of requests, or all, to a new server, and print what each has cost."""
-    asyncio.run(_measure(*names))
+def measure() -> None:
+    """Send every kind of request to a new server, and print what each has cost."""
+    asyncio.run(_measure())

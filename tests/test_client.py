@@ -1,9 +1,6 @@
 import asyncio
 import contextlib
-import gc
-import json
 import socket
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -23,11 +20,9 @@ from voiceagent_tts.client import (
     Event,
     FlushedMessage,
     TTSClient,
-    WarningMessage,
-    WordsMovedMessage,
     websocket_address,
 )
-from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import Cut, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ConnectionLostError,
     EngineError,
@@ -111,9 +106,6 @@ class Peer:
                         context_id, voice="v", language="en", seed=None, queue_ms=0
                     )
                 )
-                if message.instruct:
-                    code, sentence = WarningCode.INSTRUCT_IGNORED, "no instruction here"
-                    await say(self.connection.warning(context_id, code, sentence))
             case ContextText(context_id=context_id, text=text):
                 self.texts[context_id] += text
                 await self.speak(context_id)
@@ -206,7 +198,6 @@ async def serving(
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait between attempts to connect."""
     monkeypatch.setattr("voiceagent_tts.client.tts_client.RETRY_WAITS_S", (0.0, 0.0, 0.0))
 
 
@@ -232,7 +223,6 @@ def _words(events: list[Event]) -> list[str]:
 
 
 async def _speaking(client: TTSClient, text: str) -> ClientContext:
-    """A context that has begun to speak, and whose text may go on."""
     context = await client.open()
     await context.send_text(text)
     await _until_audio(context)
@@ -240,7 +230,6 @@ async def _speaking(client: TTSClient, text: str) -> ClientContext:
 
 
 async def _spoken(client: TTSClient, text: str, **options: Any) -> ClientContext:
-    """A context that has sent all of its events."""
     context = await client.open(**options)
     await context.send_text(text)
     await context.end()
@@ -270,28 +259,7 @@ async def test_a_context_gives_its_events_in_order(small_server: SmallServer) ->
     assert context.text == "one two three"
 
 
-async def test_better_times_of_words_are_an_event(small_server: SmallServer) -> None:
-    """Of words that were sent by estimates; the application replaces those that it has."""
-    moved = WordsMovedMessage.of([WordTimestamp(Word("one", 0, 3), 240, None, 0.9)], context_id="c")
-    async with TTSClient(small_server.url) as client, await client.open(voice="v") as context:
-        context._receive(moved)
-        async with asyncio.timeout(5.0):
-            assert await anext(context) is moved
-
-
-async def test_a_warning_is_an_event(small_server: SmallServer) -> None:
-    """A warning of the server comes in its place, and the context goes on."""
-    async with TTSClient(small_server.url) as client, await client.open(instruct="calm") as context:
-        await context.send_text("one")
-        await context.end()
-        events = await _events(context)
-    (warning,) = [event for event in events if isinstance(event, WarningMessage)]
-    assert (warning.code, warning.message) == ("instruct_ignored", "no instruction here")
-    assert _words(events) == ["one"]
-
-
 async def test_contexts_share_one_socket(small_server: SmallServer) -> None:
-    """Contexts that speak concurrently on one socket are kept apart."""
     async with TTSClient(small_server.url) as client:
         said = await asyncio.gather(
             *(_events(client.say(f"a{number} b{number}")) for number in range(4))
@@ -321,7 +289,6 @@ async def test_cancel_after_the_end_is_a_cut(small_server: SmallServer) -> None:
 
 @pytest.mark.parametrize("played_ms", [0, 79, 80, 81, 160, 239, 240, 10_000])
 async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms: int) -> None:
-    """Client and server agree on the heard text at every position."""
     async with TTSClient(small_server.url) as client:
         context = await _spoken(client, "one two three ", audio=AudioFormat(sample_rate=8000))
         assert context.cut_locally(played_ms) == await context.cut(played_ms)
@@ -339,14 +306,6 @@ async def test_the_local_cut_goes_by_the_final_times(small_server: SmallServer) 
         await _events(context)
         assert context.cut_locally(100).text_spoken == "one"
         assert context.cut_locally(125).text_spoken == "one two"
-
-
-async def test_cuts_asked_together_are_answered_in_order(small_server: SmallServer) -> None:
-    """Several cuts of one context are answered in the order of the requests."""
-    async with TTSClient(small_server.url) as client:
-        context = await _spoken(client, "one two three")
-        cuts = await asyncio.gather(*(context.cut(ms) for ms in (10, 90, 170)))
-    assert [cut.text_spoken for cut in cuts] == ["one", "one two", "one two three"]
 
 
 async def test_leaving_a_context_early_cancels_it(small_server: SmallServer) -> None:
@@ -381,31 +340,6 @@ async def test_a_failed_context_raises_its_error(small_server: SmallServer) -> N
             await healthy.send_text("one")
             await healthy.end()
             assert _words(await _events(healthy)) == ["one"]
-
-
-async def test_too_many_contexts_is_an_error_of_that_context(small_server: SmallServer) -> None:
-    """The context over the limit fails with a retryable error; the others continue."""
-    async with TTSClient(small_server.url) as client:
-        contexts = [await client.open() for _ in range(LIMITS.max_contexts + 1)]
-        with pytest.raises(OverloadedError) as caught:
-            await _events(contexts[-1])
-        assert caught.value.code is ErrorCode.TOO_MANY_CONTEXTS
-        assert caught.value.is_retryable
-        await contexts[0].send_text("one")
-        await _until_audio(contexts[0])
-
-
-async def test_text_that_the_server_refused_is_no_silent_hole(small_server: SmallServer) -> None:
-    """A context with partly refused text raises an error at its end, after speaking the rest."""
-    async with TTSClient(small_server.url) as client:
-        context = await _speaking(client, "one")
-        peer = small_server.peers[0]
-        error = InvalidRequestError("too long", code=ErrorCode.TEXT_TOO_LONG)
-        await peer.websocket.send(peer.connection.error(error, context.context_id))
-        await peer.done(context.context_id, "complete")
-        with pytest.raises(InvalidRequestError) as caught:
-            await _events(context)
-    assert caught.value.code is ErrorCode.TEXT_TOO_LONG
 
 
 @pytest.mark.parametrize("is_open", [True, False])
@@ -490,7 +424,6 @@ async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
 
 
 async def test_a_close_code_is_explained(small_server: SmallServer) -> None:
-    """The error explains the server's close code and includes the server's last error."""
     async with TTSClient(small_server.url) as client:
         context = await _speaking(client, "one")
         peer = small_server.peers[0]
@@ -526,7 +459,6 @@ async def test_a_server_that_does_not_answer_is_given_up(small_server: SmallServ
 
 
 async def test_a_draining_socket_finishes_and_a_new_one_opens(small_server: SmallServer) -> None:
-    """Contexts of a draining server finish, while new ones use another socket."""
     async with TTSClient(small_server.url) as client:
         old = await _speaking(client, "one")
         peer = small_server.peers[0]
@@ -559,20 +491,6 @@ async def test_a_broken_protocol_closes_the_socket() -> None:
         assert await codes.get() == 1002
 
 
-async def test_a_server_of_another_version_is_refused() -> None:
-    """A handshake with an unsupported protocol version is refused."""
-
-    async def newer(websocket: WebSocket) -> None:
-        ready = json.loads(*ServerConnection(LIMITS).ready(session_id="s", model="m"))
-        await websocket.send(json.dumps({**ready, "protocol": "2.0"}))
-        await websocket.wait_closed()
-
-    async with serving(newer) as url:
-        with pytest.raises(VoiceAgentError) as caught:
-            await TTSClient(url).connect()
-    assert caught.value.code is ErrorCode.VERSION_MISMATCH
-
-
 async def test_a_silent_server_is_given_up() -> None:
     """A server that accepts and never sends `ready` is a lost connection."""
 
@@ -583,12 +501,6 @@ async def test_a_silent_server_is_given_up() -> None:
         client = TTSClient(url, connect_timeout_s=0.05)
         with pytest.raises(ConnectionLostError):
             await client.connect()
-
-
-async def test_the_key_is_a_bearer_token(small_server: SmallServer) -> None:
-    """The handshake carries the key in a header."""
-    async with TTSClient(small_server.url, api_key="k1"):
-        assert small_server.authorizations == ["Bearer k1"]
 
 
 @pytest.mark.parametrize(
@@ -624,24 +536,7 @@ async def test_an_address_without_the_s_of_tls_is_told() -> None:
             await TTSClient(f"ws://127.0.0.1:{port}").connect()
 
 
-async def test_connecting_is_tried_again(small_server: SmallServer) -> None:
-    """A server that is busy at first is reached by the next attempt."""
-    small_server.status, small_server.refusals_left = HTTPStatus.SERVICE_UNAVAILABLE, 1
-    async with TTSClient(small_server.url) as client:
-        assert (await client.connect()).model == "numbers"
-    assert len(small_server.authorizations) == 2
-
-
-async def test_no_server_is_a_lost_connection() -> None:
-    """A closed port raises `ConnectionLostError` after all attempts."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        with pytest.raises(ConnectionLostError, match="no server at"):
-            await TTSClient(f"ws://127.0.0.1:{unused.getsockname()[1]}").connect()
-
-
 async def test_errors_show_no_secrets() -> None:
-    """A key in a URL does not appear in errors."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -668,7 +563,6 @@ def test_a_host_without_a_scheme_is_named_with_one() -> None:
     ],
 )  # fmt: skip
 def test_other_urls_are_refused(url: str) -> None:
-    """An impossible address is refused at construction, before any connection."""
     with pytest.raises(InvalidRequestError, match="url: expected ws://host"):
         TTSClient(url)
 
@@ -695,18 +589,6 @@ def test_keys_that_no_header_carries_are_refused(key: str) -> None:
     with pytest.raises(InvalidRequestError, match="api_key: expected printable ASCII") as caught:
         TTSClient("ws://host", key)
     assert "cret" not in caught.value.message
-
-
-async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:
-    """TCP_NODELAY is on, and compression is not negotiated."""
-    async with TTSClient(small_server.url) as client:
-        assert client._socket is not None
-        transport: Any = client._socket._transport
-        tcp = transport._websocket.transport.get_extra_info("socket")
-        assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        websocket = small_server.peers[0].websocket
-        assert websocket.subprotocol == SUBPROTOCOL
-        assert websocket.protocol.extensions == []
 
 
 async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
@@ -756,25 +638,3 @@ async def test_closing_ends_attempts_to_connect(answers: str) -> None:
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["this client has been closed"] * 3
         assert {type(outcome) for outcome in outcomes} == {ConnectionLostError}
-
-
-async def test_a_cancelled_open_is_no_closed_client(small_server: SmallServer) -> None:
-    """A program that gives one open up may try again."""
-    client = TTSClient(small_server.url)
-    opening = asyncio.create_task(client.open())
-    await asyncio.sleep(0)
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    assert _words(await _events(client.say("one"))) == ["one"]
-    await client.aclose()
-
-
-async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:
-    """An ended context without references is freed, although its socket stays open."""
-    async with TTSClient(small_server.url) as client:
-        context = await _spoken(client, "one")
-        of_the_test = weakref.ref(context)
-        del context
-        gc.collect()
-        assert of_the_test() is None

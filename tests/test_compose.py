@@ -44,7 +44,6 @@ class Stage:
 
 
 def read_stages() -> dict[str, Stage]:
-    """Return the stages of the Dockerfile by name."""
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.MULTILINE)
     stages: dict[str, Stage] = {}
     for line in text.replace("\\\n", " ").splitlines():
@@ -60,12 +59,6 @@ def read_stages() -> dict[str, Stage]:
 STAGES = read_stages()
 
 
-def lineage(name: str) -> list[Stage]:
-    """Return a stage and those that it is based on."""
-    stage = STAGES[name]
-    return [stage, *(lineage(stage.base) if stage.base in STAGES else [])]
-
-
 @pytest.mark.parametrize(
     ("schema", "path"),
     [
@@ -77,7 +70,6 @@ def lineage(name: str) -> list[Stage]:
     ],
 )
 def test_a_file_for_others_follows_their_schema(schema: str, path: str) -> None:
-    """The file is valid by the published JSON schema."""
     result = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -126,14 +118,6 @@ def test_a_server_starts_with_what_compose_gives_it(
 def filled(value: str, shell: dict[str, str]) -> str:
     """Return a value of the Compose file with the variables of a shell."""
     return re.sub(r"\$\{(\w+):[-?]([^}]*)\}", lambda match: shell.get(match[1], match[2]), value)
-
-
-def test_a_service_is_built_from_a_stage_that_exists() -> None:
-    """Build targets are stages of the Dockerfile; those of servers end as an ordinary user."""
-    for service in BUILT.values():
-        stages = lineage(service["build"]["target"])
-        users = [user for stage in stages for user in stage.arguments("USER")]
-        assert users == ["10001:10001"] == [service["user"]]
 
 
 STRANGERS_LIMITS = ("KEY_LIMITS", "IP_LIMITS", "VOICES_PER_KEY")
@@ -237,13 +221,11 @@ def test_the_image_names_extras_and_settings_that_exist() -> None:
 
 
 def build_arguments(name: str) -> dict[str, str]:
-    """Return the build arguments of a service's image."""
     return BUILT[name]["build"].get("args", {})
 
 
 @pytest.mark.parametrize("name", BUILT)
 def test_an_image_is_built_with_arguments_that_its_stages_take(name: str) -> None:
-    """Stages declare the arguments, and services with different images name them differently."""
     stages = [stage for stage in STAGES.values() if stage.arguments("ARG")]
     taken = {line.partition("=")[0] for stage in stages for line in stage.arguments("ARG")}
     assert build_arguments(name).keys() <= taken

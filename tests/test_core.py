@@ -38,12 +38,3 @@ def test_played_audio_never_shrinks(sends: list[tuple[int, float]]) -> None:
     assert all(later - before >= -1 for before, later in pairwise(played))  # rounded
     assert clock.played_samples(clock.playout_end) == clock.sent_samples
     assert clock.lead_s(clock.playout_end) == 0.0
-
-
-@pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
-def test_a_listener_plays_at_the_clocks_speed(speed: float) -> None:
-    """In half a second the listener has played half a second of samples, times the speed."""
-    clock = PlayoutClock(speed)
-    clock.send(3 * SAMPLE_RATE_HZ, 10.0)
-    assert clock.played_samples(10.5) == 0.5 * speed * SAMPLE_RATE_HZ
-    assert clock.lead_s(10.5) == 3 / speed - 0.5

@@ -39,7 +39,6 @@ DOCUMENTED_ADDRESS = "127.0.0.1:8765"
 
 
 def blocks(paper: str, kind: str = "") -> list[str]:
-    """Return the contents of a document's fenced blocks of one kind."""
     text = (ROOT / paper).read_text(encoding="utf-8")
     found = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     return [content for its_kind, content in found if its_kind == kind]
@@ -61,7 +60,6 @@ async def run(*argv: str, cwd: Path, environment: dict[str, str] | None = None) 
 
 
 def at(server: RunningServer, code: str) -> str:
-    """Return `code` with the address of a running server."""
     assert DOCUMENTED_ADDRESS in code
     return code.replace(DOCUMENTED_ADDRESS, server.url.removeprefix("http://"))
 
@@ -196,7 +194,6 @@ async def test_the_key_that_the_keys_page_makes_opens_the_door(
 
 
 async def test_the_curl_line_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
-    """The README's curl line writes an mp3 file."""
     require_program("curl")
     (code,) = [block for block in blocks("README.md", "sh") if block.startswith("curl")]
     argv = shlex.split(at(server, code).replace("\\\n", ""))
@@ -254,12 +251,10 @@ async def test_the_recipes_of_the_qwen3_page_speak(
 
 
 def test_the_settings_table_is_the_settings() -> None:
-    """docs/settings.md lists every setting with its default and its docstring."""
     assert table_rows("docs/settings.md", "in the environment") == settings_rows()
 
 
 def settings_rows() -> list[list[str]]:
-    """Return the rows that the table must have, subject by subject."""
     subjects = [base for base in Settings.__bases__ if base is not BaseSettings]
     names = [name for subject in subjects for name in subject.model_fields]
     assert sorted(names) == sorted(Settings.model_fields), "each setting belongs to one subject"
@@ -288,7 +283,6 @@ def _written(default: Any) -> str:
 
 
 async def test_the_metrics_table_is_what_the_server_shows(start_server: StartServer) -> None:
-    """docs/monitoring.md lists every metric of `/metrics` with its type."""
     server = await start_server(cache_mb=1)
     async with httpx.AsyncClient() as http:
         answer = (await http.get(f"{server.url}/metrics")).text
@@ -321,7 +315,6 @@ def test_the_rooms_table_has_every_room() -> None:
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
 def test_every_link_leads_somewhere(paper: Path) -> None:
-    """Links from a document to a file of the repository resolve."""
     prose = re.sub(r"^```.*?^```$", "", paper.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
     assert [target for target in targets if not (paper.parent / target).exists()] == []

@@ -16,7 +16,7 @@ from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.keys import watermark_keys
-from voiceagent_tts.plugins.request_log.disk_log import DiskLog, LineFile
+from voiceagent_tts.plugins.request_log.disk_log import LineFile
 from voiceagent_tts.replacing import replacing
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.settings.plugins import ProvenanceSettings
@@ -96,19 +96,3 @@ def test_a_full_disk_leaves_what_was_there(what: str, most_bytes: int, tmp_path:
             assert most_bytes >= 100  # enough for a key, for example
     write(tmp_path, "third")
     assert before.keys() <= _content(tmp_path).keys() and _content(tmp_path) != before
-
-
-def test_a_log_goes_on_after_a_full_disk(tmp_path: Path) -> None:
-    """What it loses is counted, and the lines behind it are whole."""
-    file, lost = LineFile(tmp_path / "requests.jsonl"), list[str]()
-    for line, is_full in (("one", False), ("two", True), ("three", False)):
-        log = DiskLog("request_log", lost.append)
-        if is_full:
-            with full_disk(5):
-                log.submit(lambda line=line: file.append(line))
-                log.close()
-        else:
-            log.submit(lambda line=line: file.append(line))
-            log.close()
-    assert (tmp_path / "requests.jsonl").read_text() == "one\nthree\n"
-    assert lost == ["request_log"]

@@ -8,33 +8,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 SOURCES = ("voiceagent_tts", "agents", "benchmarks")
 EVERYTHING = (*SOURCES, "livekit", "testbed", "tools", "tests")
 
-
-REACHED_THROUGH = {
-    "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
-    "ray": ("deploy/ray_serve.py", "from ray import serve"),
-    "opentelemetry-exporter-otlp-proto-http": (
-        "voiceagent_tts/tracing/exporter.py",
-        "OTLPSpanExporter",
-    ),
-    "nvidia-ml-py": ("voiceagent_tts/engine/metrics.py", "torch.cuda.utilization"),
-    "pytest-timeout": ("pyproject.toml", "timeout = "),
-    "python-multipart": ("voiceagent_tts/plugins/clones/voice_routes.py", "UploadFile"),
-    "ruff": ("scripts/lint", "ruff check"),
-    "pyright": ("scripts/lint", "pyright"),
-    "import-linter": ("scripts/lint", "lint-imports"),
-    "build": ("testbed/environments.py", '"-m", "build"'),
-    "tensorboard": ("voiceagent_tts/plugins/training/monitor.py", "torch.utils.tensorboard"),
-    "uv": ("testbed/environments.py", '"uv", "venv"'),
-    "mkdocs-material": ("mkdocs.yml", "name: material"),
-    "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
-}
-"""Packages without an import -> the file that uses them indirectly, and the words that do it."""
 
 BROUGHT_BY = {
     "faster_whisper": "voiceagent_tts/plugins/bench/quality/transcribers.py",
@@ -74,25 +51,6 @@ MODULES = {
 """Package -> the module that it provides, if the names differ."""
 
 
-@pytest.mark.parametrize("name", sorted(REACHED_THROUGH))
-def test_a_package_without_an_import_is_reached_where_the_table_says(name: str) -> None:
-    """The file in the table contains the words that load or run the package."""
-    file, words = REACHED_THROUGH[name]
-    assert words in (ROOT / file).read_text(encoding="utf-8")
-
-
-def test_every_declared_package_is_used() -> None:
-    """Every dependency in pyproject.toml is imported, loaded or run."""
-    imported = {module for _, module in imports(EVERYTHING)}
-    unused = {
-        name
-        for name in declared_packages()
-        if name not in REACHED_THROUGH
-        and not any(within(module, module_of(name)) for module in imported)
-    }
-    assert unused == set()
-
-
 def test_every_import_is_declared() -> None:
     """Every imported module is installed by some extra."""
     known = {module_of(name) for name in declared_packages()} | set(BROUGHT_BY) | set(EVERYTHING)
@@ -107,13 +65,11 @@ def test_every_import_is_declared() -> None:
 
 
 def extras() -> dict[str, list[str]]:
-    """Return each extra's requirements; "" is the base install."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {"": project["dependencies"], **project["optional-dependencies"]}
 
 
 def declared_packages() -> set[str]:
-    """Return the names of all requirements except the project's own extras."""
     names = {
         re.split(r"[\s\[>=<;]", line, maxsplit=1)[0]
         for requirements in extras().values()
@@ -123,19 +79,16 @@ def declared_packages() -> set[str]:
 
 
 def module_of(package: str) -> str:
-    """Return the name that Python imports for a package."""
     if package.startswith("livekit-plugins-"):
         return f"livekit.plugins.{package.removeprefix('livekit-plugins-')}"
     return MODULES.get(package, package)
 
 
 def within(module: str, parent: str) -> bool:
-    """Return whether `module` is `parent` or lies inside it."""
     return module == parent or module.startswith(f"{parent}.")
 
 
 def imports(sources: Iterable[str]) -> set[tuple[str, str]]:
-    """Yield (room, module) of every import in these folders, also inside functions."""
     return set().union(*map(_imports_of, sources))
 
 

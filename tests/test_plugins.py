@@ -58,7 +58,6 @@ def core(tmp_path: Path) -> Path:
 
 
 def run(core: Path, *arguments: str, **environment: str) -> str:
-    """What Python writes, where only the copy is the package."""
     settings = {"VOICEAGENT_TTS_ENGINE": "espeak", "PYTHONPATH": str(core), **environment}
     return subprocess.run(
         [sys.executable, *arguments],

@@ -22,12 +22,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def steps_of(job: str) -> list[dict[str, Any]]:
-    """Steps of a job."""
     return JOBS[job]["steps"]
 
 
 def commands_of(job: str) -> dict[str, str]:
-    """Name of each step of a job that runs a command, and the command."""
     return {step["name"]: step["run"] for step in steps_of(job) if "run" in step}
 
 

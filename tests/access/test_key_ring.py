@@ -19,7 +19,6 @@ KEYS = [make_key(f"key {number}", frozenset({Scope.SPEAK}), Quota()) for number 
 
 
 def write(path: Path, *keys: NewKey) -> None:
-    """Write a document with these keys."""
     path.write_text(KeyDocument(keys=tuple(each.key for each in keys)).dump())
 
 
@@ -63,19 +62,6 @@ async def test_every_key_is_compared_whichever_is_right(
     stored = {hash_key("plain"), KEYS[0].key.hash, KEYS[1].key.hash}
     assert {other for _, other in compared} == stored and len(compared) == len(ring) == 3
     assert {one for one, _ in compared} == {hash_key(offered)}
-
-
-async def test_changes_of_the_file_are_loaded_and_reported(path: Path) -> None:
-    """A key that was added works, one that was removed does not; limits change with the file."""
-    changes: list[KeyChange] = []
-    ring = await ring_of(path, changes)
-    changed = KEYS[0].key.model_copy(update={"limits": Quota(contexts=1)})
-    write(path, NewKey(changed, ""), KEYS[2])
-    await ring.reload()
-    assert changes == [KeyChange(added=(KEYS[2].key,), removed=(KEYS[1].key,), changed=(changed,))]
-    assert ring.find(KEYS[1].secret) is None and ring.find(KEYS[2].secret) is not None
-    await ring.reload()
-    assert len(changes) == 1
 
 
 async def test_an_old_secret_of_a_key_is_removed(path: Path) -> None:
@@ -125,7 +111,6 @@ async def test_a_file_that_breaks_later_changes_nothing_and_is_reported_once(
 async def test_a_file_without_valid_keys_is_refused_at_the_start(
     path: Path, content: str | None
 ) -> None:
-    """A server does not start with keys that it cannot read."""
     path.unlink()
     if content is not None:
         path.write_text(content)

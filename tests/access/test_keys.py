@@ -25,7 +25,6 @@ def stored(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_new_key_is_random_and_only_its_hash_is_stored() -> None:
-    """Two keys differ; the document has the hash, the id and no secret."""
     one, other = (make_key("agent", SPEAK, Quota(contexts=2)) for _ in range(2))
     assert one.secret != other.secret and one.key.id != other.key.id
     assert one.key.hash == hash_key(one.secret)
@@ -33,12 +32,6 @@ def test_a_new_key_is_random_and_only_its_hash_is_stored() -> None:
     assert one.secret.partition(f"_{one.key.id}_")[2] not in text and one.secret not in text
     assert len(one.secret.split("_", 2)[2]) == 43  # 256 bits
     assert KeyDocument.parse(text, "here").keys == (one.key,)
-
-
-def test_a_key_fits_into_a_subprotocol() -> None:
-    """Browsers send a key as a WebSocket subprotocol, which is a token of RFC 9110."""
-    secret = make_key("page", SPEAK, Quota()).secret
-    assert all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in secret)
 
 
 @pytest.mark.parametrize(
@@ -59,17 +52,10 @@ def test_a_key_fits_into_a_subprotocol() -> None:
     ],
 )
 def test_a_malformed_document_names_its_place_and_no_hash(text: str, what: str) -> None:
-    """The message names the file and the field; it never shows what is in it."""
     with pytest.raises(InvalidRequestError) as refused:
         KeyDocument.parse(text, "keys.json")
     assert refused.value.message.startswith("keys.json") and what in refused.value.message
     assert hash_key("secret") not in refused.value.message
-
-
-def test_limits_of_a_key_come_before_those_of_the_server() -> None:
-    """What a key leaves open is filled from `key_limits`."""
-    own, general = Quota(contexts=2), Quota(contexts=9, chars_per_minute=100)
-    assert own.over(general) == Quota(contexts=2, chars_per_minute=100)
 
 
 @pytest.mark.parametrize(

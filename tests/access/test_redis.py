@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -13,7 +12,7 @@ from structlog.testing import capture_logs
 
 from testbed.proxy import Router, routing
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
-from testbed.waiting import PATIENCE_S, until
+from testbed.waiting import until
 from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.access.key_store import RedisKeys
 from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
@@ -90,7 +89,6 @@ async def test_two_servers_share_every_limit(servers: Servers) -> None:
 
 
 async def test_a_burst_on_two_servers_admits_exactly_the_limit(servers: Servers) -> None:
-    """Contexts that open everywhere at the same time do not slip past each other."""
     limiters = [(await servers.start(Quota(contexts=10))).limiter for _ in range(2)]
     opening = [limiter.admit(CALLER) for limiter in limiters for _ in range(50)]
     results = await asyncio.gather(*opening, return_exceptions=True)
@@ -307,36 +305,6 @@ async def test_keys_in_redis_are_shared_reloaded_and_kept_in_an_outage(redis: Re
     await store.close()
 
 
-async def test_a_server_whose_keys_are_in_a_redis_that_is_away_does_not_start(
-    redis: RedisProcess,
-) -> None:
-    """It could serve nothing; the error names the address without its password."""
-    redis.stop()
-    url = redis.url.replace("redis://", "redis://user:secret@")
-    access = Access(Settings(keys=url), lambda change: None)
-    with pytest.raises(OverloadedError, match="cannot reach Redis at redis://127") as refused:
-        await access.start()
-    assert "secret" not in refused.value.message
-    await access.close()
-
-
-async def test_a_lease_that_could_not_be_given_back_is_when_redis_writes_again(
-    servers: Servers, redis: RedisProcess
-) -> None:
-    """A write that fails, as at `maxmemory`, leaves no lease that locks a key out afterwards."""
-    limiter = (await servers.start(Quota(contexts=1))).limiter
-    held = await limiter.admit(CALLER)
-    client = connect(redis.url)
-    await client.acl_setuser("default", commands=["-zrem", "-set"])
-    held.end()
-    await limiter.close()
-    assert not limiter.is_shared
-    await client.acl_setuser("default", commands=["+@all"])
-    await until(lambda: limiter.is_shared, "Redis writes again")
-    (await limiter.admit(CALLER)).end()
-    await client.aclose()
-
-
 @pytest.mark.parametrize("without_redis", ["refuse", "local"])
 async def test_a_redis_at_its_maxmemory_locks_no_key_out(
     servers: Servers, redis: RedisProcess, without_redis: str
@@ -365,63 +333,3 @@ async def test_a_redis_at_its_maxmemory_locks_no_key_out(
     if without_redis == "refuse":
         (await limiter.admit(CALLER)).end()
     await client.aclose()
-
-
-@pytest.mark.parametrize("without_redis", ["refuse", "local"])
-async def test_contexts_without_redis_leave_nothing_to_give_back(
-    servers: Servers, redis: RedisProcess, without_redis: str
-) -> None:
-    """Refused or counted by this server alone: only the first may have reached Redis."""
-    limiter = (await servers.start(Quota(contexts=2), without_redis)).limiter
-    redis.stop()
-    for _ in range(20):
-        if without_redis == "refuse":
-            await refused(limiter)
-        else:
-            (await limiter.admit(CALLER)).end()
-    await limiter.close()
-    assert len(limiter._unreleased) <= 1
-
-
-async def test_many_leases_are_given_back_at_once(
-    servers: Servers, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many contexts have ended without Redis, new ones are admitted soon after."""
-    limiter = (await servers.start(Quota(contexts=100))).limiter
-    store = limiter._shared
-    assert store is not None
-    held = await asyncio.gather(*(limiter.admit(CALLER) for _ in range(100)))
-    client, leases = connect(redis.url), f"voiceagent-tts:contexts:key:{KEY_ID}"
-    await client.acl_setuser("default", commands=["-zrem", "-set"])
-    for each in held:
-        each.end()
-    await limiter.close()
-    assert await client.zcard(leases) == 100
-    release, calls = store.release, 0
-
-    async def counted(*arguments: Any) -> None:
-        nonlocal calls
-        calls += 1
-        await release(*arguments)
-
-    monkeypatch.setattr(store, "release", counted)
-    await client.acl_setuser("default", commands=["+@all"])
-    await until(lambda: limiter.is_shared, "Redis writes again")
-    assert (calls, await client.zcard(leases)) == (1, 0)
-    assert not store._sent
-    await client.aclose()
-
-
-async def test_a_lease_waits_for_the_row_of_its_context(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A context that is over counts until its row is free; the next one waits for it."""
-    monkeypatch.setattr("voiceagent_tts.access.limiter._FREEING_S", PATIENCE_S)
-    limiter = (await servers.start(Quota(contexts=1))).limiter
-    held = await limiter.admit(CALLER)
-    held.end(has_row=True)
-    waiting = asyncio.create_task(limiter.admit(CALLER))
-    await limiter.close()
-    assert not waiting.done()
-    held.free_row()
-    (await waiting).end()

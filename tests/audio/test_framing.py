@@ -9,28 +9,10 @@ from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES
 
 
 def drain(queue: MessageQueue) -> list[bytes]:
-    """Pop until nothing is queued."""
     return list(iter(queue.pop, None))
 
 
-def test_an_empty_queue_has_no_message() -> None:
-    """An empty queue returns None, even after empty data."""
-    queue = MessageQueue()
-    queue.push(b"")
-    assert queue.pop() is None
-    assert queue.queued_bytes == 0
-
-
-def test_a_frame_is_not_delayed() -> None:
-    """Queued bytes are returned at once, even if the message is not full."""
-    queue = MessageQueue()
-    queue.push(b"\x01\x02" * 10)
-    assert queue.pop() == b"\x01\x02" * 10
-    assert queue.pop() is None
-
-
 def test_queued_frames_are_merged_up_to_the_maximum() -> None:
-    """Three queued codec frames become two full messages and a rest."""
     queue = MessageQueue()
     frames = [bytes([n]) * 3_840 for n in range(3)]
     for frame in frames:

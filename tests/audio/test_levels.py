@@ -8,7 +8,6 @@ from voiceagent_tts.core import ms_to_samples
 
 
 def silence(ms: float) -> np.ndarray:
-    """`ms` milliseconds of zeros."""
     return np.zeros(ms_to_samples(ms), np.int16)
 
 
@@ -19,7 +18,6 @@ def sound(ms: float, amplitude: float = 8_000) -> np.ndarray:
 
 
 def pcm(*parts: np.ndarray) -> bytes:
-    """Join the parts into PCM16."""
     return np.concatenate(parts).tobytes()
 
 
@@ -31,17 +29,8 @@ def test_leading_silence_ends_at_the_first_audible_sample(quiet: int, level: int
     assert leading_silence_samples(pcm(hum, click)) == quiet
 
 
-def test_audio_without_sound_is_all_leading_silence() -> None:
-    """Audio without sound is leading silence to its end, and has no onsets."""
-    assert leading_silence_samples(pcm(silence(50))) == 1_200
-    assert leading_silence_samples(b"") == 0
-    assert onsets(pcm(silence(50))) == []
-    assert onsets(b"") == []
-
-
 @given(st.lists(st.tuples(st.integers(120, 600), st.integers(60, 500)), min_size=1, max_size=6))
 def test_onsets_are_where_words_begin(words: list[tuple[int, int]]) -> None:
-    """Each sound after a pause has one onset, at most 5 ms before its beginning."""
     parts, starts, position_ms = [], [], 0
     for pause_ms, sound_ms in words:
         parts += [silence(pause_ms), sound(sound_ms)]
@@ -51,14 +40,8 @@ def test_onsets_are_where_words_begin(words: list[tuple[int, int]]) -> None:
     assert np.all((early >= 0) & (early < ms_to_samples(5)))
 
 
-def test_sound_without_a_pause_before_it_is_an_onset() -> None:
-    """Audio that begins with sound has its first onset at zero."""
-    assert onsets(pcm(sound(100), silence(200), sound(100))) == [0, ms_to_samples(300)]
-
-
 @pytest.mark.parametrize(("closure_ms", "count"), [(60, 1), (95, 1), (100, 2), (150, 2)])
 def test_short_silences_are_inside_a_word(closure_ms: int, count: int) -> None:
-    """A silence shorter than the minimum pause begins no word."""
     assert len(onsets(pcm(sound(200), silence(closure_ms), sound(200)))) == count
 
 

@@ -17,13 +17,11 @@ RATES = [
 
 
 def resample(samples: np.ndarray, source_hz: int, target_hz: int) -> np.ndarray:
-    """Resample a whole signal in one piece."""
     resampler = Resampler(source_hz, target_hz)
     return np.concatenate((resampler.push(samples), resampler.finish()))
 
 
 def tone(frequency_hz: float, source_hz: int) -> np.ndarray:
-    """One second of a loud tone."""
     time_s = np.arange(source_hz) / source_hz
     return (20_000 * np.sin(2 * np.pi * frequency_hz * time_s)).astype(np.int16)
 
@@ -57,14 +55,7 @@ def test_agrees_with_soxr(source_hz: int, target_hz: int) -> None:
     [(8_000, 4_300), (8_000, 7_900), (16_000, 8_300), (16_000, 11_900)],
 )
 def test_there_is_no_aliasing(target_hz: int, frequency_hz: int) -> None:
-    """A tone above the new Nyquist rate is attenuated by 80 dB."""
     assert level_db(resample(tone(frequency_hz, 24_000), 24_000, target_hz)) < -80
-
-
-@pytest.mark.parametrize(("target_hz", "frequency_hz"), [(8_000, 3_400), (16_000, 6_800)])
-def test_the_pass_band_is_flat(target_hz: int, frequency_hz: int) -> None:
-    """The telephone band, 3.4 kHz at 8 kHz, passes unchanged."""
-    assert abs(level_db(resample(tone(frequency_hz, 24_000), 24_000, target_hz))) < 0.05
 
 
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
@@ -82,7 +73,6 @@ def test_the_delay_is_the_filters_reach(source_hz: int, target_hz: int) -> None:
 @given(lengths=st.lists(st.integers(0, 700), max_size=8))
 @settings(max_examples=examples(60), deadline=None)
 def test_chunks_do_not_matter(source_hz: int, target_hz: int, lengths: list[int]) -> None:
-    """The output is bit for bit independent of the chunks, and its length is exact."""
     samples = np.random.default_rng(sum(lengths)).integers(-32_768, 32_768, sum(lengths))
     samples = samples.astype(np.int16)
     resampler = Resampler(source_hz, target_hz)
@@ -95,18 +85,9 @@ def test_chunks_do_not_matter(source_hz: int, target_hz: int, lengths: list[int]
 
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
 def test_full_scale_is_clipped(source_hz: int, target_hz: int) -> None:
-    """The overshoot at the edges of a full-scale square wave is clipped."""
     square = np.repeat(np.tile([32_767, -32_768], 20), 100).astype(np.int16)
     resampled = resample(square, source_hz, target_hz)
     assert (resampled.max(), resampled.min()) == (32_767, -32_768)
     per_half_wave = len(resampled) / 40
     middles = ((np.arange(40) + 0.5) * per_half_wave).astype(int)
     assert np.all(np.sign(resampled[middles]) == np.tile([1, -1], 20))
-
-
-@pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
-def test_the_clock_is_not_shifted(source_hz: int, target_hz: int) -> None:
-    """A click keeps its time, so word times are valid at every rate."""
-    click = np.zeros(source_hz, np.int16)
-    click[source_hz // 2] = 30_000
-    assert np.argmax(resample(click, source_hz, target_hz)) == target_hz // 2

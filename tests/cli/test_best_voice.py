@@ -1,6 +1,5 @@
 """`serve` and `say` without an engine: the best voice that this machine can speak."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,8 +32,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(cache: Path) -> Store:
-    """Store a model of Qwen3-TTS in the cache."""
-
     def store_model(repo: str) -> None:
         folder = cache / "hub" / f"models--{repo.replace('/', '--')}"
         (folder / "snapshots" / "1").mkdir(parents=True)
@@ -69,16 +66,6 @@ def test_a_machine_without_models_has_the_embedded_voice(cache: Path) -> None:
     assert choice.reason is not None
     assert choice.reason.startswith("voice: espeak-ng") and "serve --download" in choice.reason
     assert choose_engine(Settings(), may_download=True).settings.engine == "pocket"
-
-
-def test_without_the_package_the_line_says_how_to_install_it(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing can be downloaded for a package that is not here."""
-    monkeypatch.setattr("voiceagent_tts.plugins.pocket.published.is_installed", lambda: False)
-    choice = choose_engine(Settings(), may_download=True)
-    assert choice.settings.engine == "espeak"
-    assert choice.reason is not None and "voiceagent-tts[server,espeak,hibari]" in choice.reason
 
 
 def test_a_downloaded_pocket_tts_comes_before_espeak(
@@ -127,12 +114,6 @@ def test_kokoro_speaks_beside_hibari_where_its_files_are(
     assert (choice.settings.engine, choice.settings.beside) == ("hibari", "kokoro")
     assert choice.reason is not None and "Kokoro for Spanish" in choice.reason
     assert list(worker_specs(choice.settings)) == ["hibari", "kokoro", "espeak"]
-
-
-def test_nothing_is_put_beside_another_engine() -> None:
-    """The sentence says which engine it is for."""
-    with pytest.raises(ValueError, match="try engine hibari"):
-        Settings(engine="espeak", beside="kokoro")
 
 
 def test_a_gpu_with_a_model_comes_first(
@@ -186,12 +167,3 @@ def test_serve_pocket_without_files_or_a_network_is_one_clear_line(
     assert "Pocket TTS english: not on this machine, and the download failed" in ended.errors
     ended = command_here("serve", "--port", "0", "--engine", "pocket", "--model", "klingon")
     assert ended.status == 1 and "got 'klingon'; known are dutch" in ended.errors
-
-
-def test_serve_pocket_without_its_package_says_what_to_install(
-    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The extra has a name."""
-    monkeypatch.setitem(sys.modules, "pocket_tts", None)
-    ended = command_here("serve", "--port", "0", "--engine", "pocket")
-    assert ended.status == 1 and "voiceagent-tts[server,espeak,pocket]" in ended.errors

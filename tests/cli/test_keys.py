@@ -64,7 +64,6 @@ def test_a_mistake_ends_in_one_line(
     command_here: CommandHere,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The line says what was expected; the status is 1, and nothing is printed."""
     monkeypatch.setenv("VOICEAGENT_TTS_KEYS", place)
     outcome = command_here("keys", *arguments)
     assert (outcome.status, outcome.output) == (1, "")

@@ -24,7 +24,6 @@ raise SystemExit(main())
 
 
 def run(code: str) -> list[str]:
-    """Run Python code; return the lines of its standard error."""
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     return result.stderr.decode().splitlines()
 

@@ -8,10 +8,8 @@ import pytest
 
 from testbed.command_line import Command, Outcome
 from testbed.local_hub import Hub, commit_of, serving
-from voiceagent_tts import hub as client
-from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.hibari.published import published_voices
-from voiceagent_tts.hub import PUBLISHED, ModelId, parse_id
+from voiceagent_tts.hub import PUBLISHED
 from voiceagent_tts.kokoro import published as kokoro
 from voiceagent_tts.plugins.pocket.published import LANGUAGE_MODELS
 
@@ -46,7 +44,6 @@ def run(command: Command, hub: Hub, tmp_path: Path) -> Command:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
@@ -87,7 +84,6 @@ async def test_an_interrupted_download_goes_on(run: Command, hub: Hub) -> None:
 
 
 async def test_a_revision_can_be_pinned(run: Command) -> None:
-    """A pinned commit brings the files of that commit, although newer ones exist."""
     done = await run("models", "download", f"{BASE}@{OLD}")
     assert done.status == 0, done.errors
     assert (Path(done.output.strip()) / "README.md").read_text() == "The first commit."
@@ -123,24 +119,9 @@ async def test_a_damaged_file_is_found_and_brought_again(run: Command, hub: Hub)
 async def test_what_cannot_be_had_is_one_line(
     run: Command, argv: tuple[str, ...], sentence: str
 ) -> None:
-    """A failed download is one line with the model and the reason; the status is 1."""
     outcome = await run(*argv)
     assert (outcome.status, outcome.output) == (1, "")
     assert sentence in outcome.errors and "Traceback" not in outcome.errors
-
-
-def test_modelscope_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ModelScope's package the error names the extra that installs it."""
-    monkeypatch.setattr(client.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CheckpointError, match="install the package modelscope"):
-        client.download_model(ModelId(BASE), "modelscope")
-
-
-@pytest.mark.parametrize("text", ["", "a", "a/b/c", "/a/b", "../a", "a/b@", "./a/b", "a b/c"])
-def test_paths_are_no_ids(text: str) -> None:
-    """A name that is neither a folder nor an id is refused, with an example of both."""
-    with pytest.raises(CheckpointError, match="expected the folder of a model, or an id such as"):
-        client.find_model(text) if text else parse_id(text)
 
 
 async def test_kokoro_is_downloaded_without_its_other_forms(

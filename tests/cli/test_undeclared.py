@@ -14,7 +14,6 @@ TYPES = {name: field.annotation for name, field in Settings.model_fields.items()
 
 
 def read(*arguments: str) -> dict[str, Any]:
-    """What these options of `serve` set."""
     return options_in(SimpleNamespace(args=list(arguments)), TYPES)  # type: ignore[arg-type]
 
 

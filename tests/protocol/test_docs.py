@@ -83,13 +83,11 @@ def test_every_block_of_json_is_an_example() -> None:
     ("direction", "union"), [("client", ClientMessage), ("server", ServerMessage)]
 )
 def test_every_message_has_an_example(direction: str, union: Any) -> None:
-    """A message that exists is on the page."""
     shown = {json.loads(line)["type"] for side, line in _examples(PAGE) if side == direction}
     assert shown == _type_names(union)
 
 
 def test_every_field_of_open_is_shown() -> None:
-    """One example of `context.open` has all of its fields."""
     shown = [json.loads(line) for side, line in _examples(PAGE) if side == "client"]
     opens = [fields.keys() for fields in shown if fields["type"] == "context.open"]
     assert ContextOpen.model_fields.keys() in opens
@@ -142,13 +140,11 @@ def test_every_code_is_explained() -> None:
 
 
 def test_every_warning_is_explained() -> None:
-    """The table of warnings is that of the code."""
     section = PAGE[PAGE.index("## Warnings") : PAGE.index("## Close codes")]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == ["code", *WarningCode]
 
 
 def test_every_limit_is_explained() -> None:
-    """Each field of `ready.limits` has its row."""
     section = PAGE[PAGE.index("## Limits") : PAGE.index("## Compatibility")]
     rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert rows == list(SessionLimits.model_fields)

@@ -20,11 +20,9 @@ from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
     AudioMessage,
-    ContextDefaults,
     ContextOpen,
     ContextText,
     ErrorMessage,
-    OpenOptions,
     WordList,
     WordsMessage,
     parse_client_message,
@@ -49,70 +47,38 @@ def _open_with(**fields: Any) -> str:
     [
         ("", ErrorCode.INVALID_JSON),
         ("{", ErrorCode.INVALID_JSON),
-        ("{'type':'ping'}", ErrorCode.INVALID_JSON),
-        ('{"type":"ping"} {}', ErrorCode.INVALID_JSON),
         ("[" * 60_000, ErrorCode.INVALID_JSON),
         ('{"type":"ping","x":' * 10_000 + "1" + "}" * 10_000, ErrorCode.INVALID_JSON),
         ('{"type":"ping","t":' + "9" * 60_000 + "}", ErrorCode.INVALID_JSON),
         ('{"type":"text","context_id":"c","text":"\\ud800"}', ErrorCode.INVALID_JSON),
         ('{"type":"text","context_id":"c","text":"\ud800"}', ErrorCode.INVALID_JSON),
         ('{"type":"text","context_id":"c","text":"\x00"}', ErrorCode.INVALID_JSON),
-        ("null", ErrorCode.INVALID_MESSAGE),
         ("[]", ErrorCode.INVALID_MESSAGE),
-        ('"ping"', ErrorCode.INVALID_MESSAGE),
-        ("{}", ErrorCode.INVALID_MESSAGE),
-        ('{"type":null}', ErrorCode.INVALID_MESSAGE),
         ('{"type":["ping"]}', ErrorCode.INVALID_MESSAGE),
         ('{"type":"text","context_id":"c"}', ErrorCode.INVALID_MESSAGE),
         ('{"type":"text","text":"hello"}', ErrorCode.INVALID_MESSAGE),
-        ('{"type":"Ping"}', ErrorCode.UNKNOWN_TYPE),
         ('{"type":"words"}', ErrorCode.UNKNOWN_TYPE),
-        ('{"type":"text","context_id":"c","text":null}', ErrorCode.INVALID_PARAM),
         ('{"type":"text","context_id":"c","text":["a"]}', ErrorCode.INVALID_PARAM),
-        ('{"type":"text","context_id":7,"text":"a"}', ErrorCode.INVALID_PARAM),
-        ('{"type":"flush","context_id":"c","flush_id":-1}', ErrorCode.INVALID_PARAM),
         ('{"type":"flush","context_id":"c","flush_id":true}', ErrorCode.INVALID_PARAM),
-        ('{"type":"flush","context_id":"c","flush_id":"1"}', ErrorCode.INVALID_PARAM),
-        ('{"type":"flush","context_id":"c","flush_id":1.5}', ErrorCode.INVALID_PARAM),
         ('{"type":"flush","context_id":"c","flush_id":9007199254740992}', ErrorCode.INVALID_PARAM),
-        ('{"type":"cancel","context_id":"c","played_ms":-1}', ErrorCode.INVALID_PARAM),
         ('{"type":"cut","context_id":"c","played_ms":null}', ErrorCode.INVALID_PARAM),
-        (_open_with(context_id=""), ErrorCode.INVALID_PARAM),
         (_open_with(context_id="x" * 129), ErrorCode.INVALID_PARAM),
-        (_open_with(context_id="a\x00b"), ErrorCode.INVALID_PARAM),
         (_open_with(context_id="a\nb"), ErrorCode.INVALID_PARAM),
         (_open_with(voice="\x00"), ErrorCode.INVALID_PARAM),
         (_open_with(audio={"sample_rate": 11_025}), ErrorCode.INVALID_PARAM),
-        (_open_with(audio={"sample_rate": "24000"}), ErrorCode.INVALID_PARAM),
         (_open_with(audio={"encoding": "mp3"}), ErrorCode.INVALID_PARAM),
         (_open_with(audio=None), ErrorCode.INVALID_PARAM),
         (_open_with(timestamps="words"), ErrorCode.INVALID_PARAM),
-        (_open_with(timestamps="char"), ErrorCode.INVALID_PARAM),
         (_open_with(max_buffer_delay_ms=3_001), ErrorCode.INVALID_PARAM),
         (_open_with(speed=0.24), ErrorCode.INVALID_PARAM),
-        (_open_with(speed=True), ErrorCode.INVALID_PARAM),
         (_open_with(speed=float("nan")), ErrorCode.INVALID_PARAM),
         (_open_with(max_lead_s=float("inf")), ErrorCode.INVALID_PARAM),
-        (_open_with(max_lead_s=-1), ErrorCode.INVALID_PARAM),
-        (_open_with(max_buffer_delay_ms=-1), ErrorCode.INVALID_PARAM),
-        (_open_with(voice=1), ErrorCode.INVALID_PARAM),
         (_open_with(seed=-1), ErrorCode.INVALID_PARAM),
         (_open_with(metadata={"a": "x" * 1_024}), ErrorCode.INVALID_PARAM),
-        (_open_with(metadata=[1]), ErrorCode.INVALID_PARAM),
     ],
 )
 def test_bad_input_has_a_code(data: str, code: ErrorCode) -> None:
-    """Whatever a client sends wrongly is refused with the code that names what is wrong."""
     assert _refusal(data).code is code
-
-
-@given(st.text(max_size=200) | st.binary(max_size=200).map(lambda data: data.decode("latin-1")))
-def test_no_input_escapes(data: str) -> None:
-    """Any text is a message or refused, never another exception."""
-    try:
-        parse_client_message(data)
-    except RefusedMessageError as error:
-        assert error.status == 400
 
 
 JSON = st.recursive(
@@ -137,7 +103,6 @@ def test_no_field_escapes(kind: str, fields: dict[str, Any]) -> None:
 
 
 def test_a_refusal_says_what_was_expected_and_what_came() -> None:
-    """The sentence names the field, what was expected and what came."""
     error = _refusal(_open_with(audio={"sample_rate": 11_025}))
     assert str(error) == (
         "context.open.audio.sample_rate: "
@@ -172,40 +137,11 @@ def test_a_validation_error_hides_its_input() -> None:
     assert _SECRET not in str(caught.value)
 
 
-def test_a_refusal_carries_the_context() -> None:
-    """The error of a bad message names its context, so that the answer can name it."""
-    error = _refusal(_open_with(speed=9))
-    assert (error.context_id, error.refuses_open) == ("c", True)
-    error = _refusal('{"type":"flush","context_id":"c"}')
-    assert (error.context_id, error.refuses_open) == ("c", False)
-    assert _refusal('{"type":"flush","context_id":5}').context_id is None
-
-
 def test_unknown_fields_are_ignored() -> None:
     """A newer client's fields do not disturb, at any depth."""
     data = _open_with(audio={"sample_rate": 8000, "bits": 12}, mood="happy")
     message = parse_client_message(data)
     assert message == ContextOpen(context_id="c", audio=AudioFormat(sample_rate=8000))
-
-
-def test_instructions_is_another_name_of_instruct() -> None:
-    """`instructions`, as OpenAI calls it, is accepted and means `instruct`."""
-    message = parse_client_message(_open_with(instructions="calm"))
-    assert isinstance(message, ContextOpen)
-    assert message.instruct == "calm"
-
-
-def test_open_options_are_the_fields() -> None:
-    """The keyword arguments of `open` are exactly the fields of `ContextDefaults`."""
-    assert OpenOptions.__annotations__.keys() == ContextDefaults.model_fields.keys()
-
-
-def test_unknown_server_types_are_ignored() -> None:
-    """A newer server's messages are no error to this client; broken ones are."""
-    assert parse_server_message('{"type":"emotions","context_id":"c"}') is None
-    for data in ("{", "[]", '{"type":"pong"}', '{"type":"pong","t":"1"}', '{"type":1}'):
-        with pytest.raises(ProtocolError):
-            parse_server_message(data)
 
 
 U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
@@ -222,23 +158,10 @@ def test_audio_survives_its_encoding(message: AudioMessage) -> None:
     assert decoded.pcm == message.pcm
 
 
-def test_the_audio_header_is_as_documented() -> None:
-    """Sixteen bytes, little-endian: kind, zero, handle, seq, sample_offset."""
-    data = AudioMessage(0x0102, 0x03040506, 0x0708090A0B0C0D0E, b"\x11\x22").encode()
-    assert data.hex(" ") == "01 00 02 01 06 05 04 03 0e 0d 0c 0b 0a 09 08 07 11 22"
-
-
 @pytest.mark.parametrize("data", [b"", b"\x01" * 15, b"\x02" + bytes(15), bytes(16 + 4_097)])
 def test_broken_audio_is_refused(data: bytes) -> None:
-    """A binary message that is too short, too long or of another kind is no audio."""
     with pytest.raises(ProtocolError):
         parse_audio(data)
-
-
-def test_base64_that_is_none_is_refused() -> None:
-    """Audio whose data is not base64 is a broken protocol, not a crash."""
-    with pytest.raises(ProtocolError):
-        _ = AudioBase64Message(context_id="c", seq=0, sample_offset=0, data="!").pcm
 
 
 WORDS = st.lists(
@@ -260,13 +183,6 @@ def test_words_survive_the_wire(words: list[WordTimestamp]) -> None:
     assert message.timestamps() == words
 
 
-def test_word_lists_must_be_parallel() -> None:
-    """Lists of different lengths are refused rather than cut to the shortest."""
-    fields = WordList.of([WordTimestamp(Word("a", 0, 1), 0, None, 1.0)]).model_dump()
-    with pytest.raises(ValidationError, match="length of words"):
-        WordList.model_validate({**fields, "exact": []})
-
-
 def test_words_without_confidence_are_as_sure_as_exact() -> None:
     """Servers of version 1.0 send `exact` alone."""
     sent = WordList.of([word_with(1.0), word_with(0.5)]).model_dump(exclude={"confidence"})
@@ -285,14 +201,12 @@ def test_both_ends_call_the_same_words_exact(confidence: float) -> None:
 
 @pytest.mark.parametrize("confidence", [[1.01], [-0.1], ["1"], [True], [1.0, 1.0], None])
 def test_confidence_is_a_probability_for_each_word(confidence: object) -> None:
-    """Other values and other numbers of values are refused."""
     fields = WordList.of([word_with(1.0)]).model_dump()
     with pytest.raises(ValidationError):
         WordList.model_validate({**fields, "confidence": confidence})
 
 
 def word_with(confidence: float) -> WordTimestamp:
-    """A word whose time has this confidence."""
     return WordTimestamp(Word("a", 0, 1), 0, None, confidence)
 
 

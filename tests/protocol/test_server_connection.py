@@ -70,25 +70,6 @@ def test_a_spent_id_stays_spent(ending: str) -> None:
     ]
 
 
-def test_an_open_that_is_too_long_is_done() -> None:
-    """An open that was not read opens nothing, like any other that was refused."""
-    server = ready_server()
-    error = refusal(server, client_message("context.open", note="x" * 100_000))
-    assert error.code is ErrorCode.MESSAGE_TOO_BIG
-    assert [json.loads(frame)["type"] for frame in server.refused(error)] == ["error", "done"]
-    assert refusal(server, client_message("text", text="Hi")).code is ErrorCode.CONTEXT_CLOSED
-
-
-def test_tombstones_are_bounded() -> None:
-    """Only the newest ids are remembered, so a socket's memory does not grow with its life."""
-    server = ServerConnection(session_limits(), max_tombstones=2)
-    for context_id in "abc":
-        server.receive(client_message("context.open", context_id))
-        server.done(context_id, "complete", chars=0)
-    assert refusal(server, client_message("context.open", "b")).code is ErrorCode.CONTEXT_EXISTS
-    assert server.receive(client_message("context.open", "a")) == [ContextOpen(context_id="a")]
-
-
 def test_tombstones_are_small() -> None:
     """A client chooses how long its ids are; what a socket keeps of them does not depend on it."""
     server = ServerConnection(session_limits())
@@ -127,15 +108,6 @@ def test_cancelling_without_reading_is_bounded() -> None:
     assert refusal(server, client_message("context.open", "3")).code is ErrorCode.TOO_MANY_CONTEXTS
 
 
-def test_a_draining_server_opens_nothing() -> None:
-    """After `draining` the open contexts go on and new ones are refused, with or without open."""
-    server = speaking_server()
-    server.draining(deadline_ms=30_000)
-    assert server.receive(client_message("text", text="Hi"))
-    assert refusal(server, client_message("context.open", "d")).code is ErrorCode.DRAINING
-    assert refusal(server, client_message("text", "e", text="Hi")).code is ErrorCode.DRAINING
-
-
 def test_handles_are_never_reused() -> None:
     """When a socket has used all its handles, it refuses new contexts with `draining`."""
     server = ServerConnection(session_limits(), max_tombstones=1)
@@ -146,9 +118,3 @@ def test_handles_are_never_reused() -> None:
         assert opened["handle"] == number + 1
         server.done(f"{number}", "complete", chars=0)
     assert refusal(server, client_message("context.open", "more")).code is ErrorCode.DRAINING
-
-
-def test_a_refusal_names_the_context_that_never_was() -> None:
-    """Its client can tell which of them is meant."""
-    for kind, fields in {"end": {}, "flush": {"flush_id": 1}, "cut": {"played_ms": 1}}.items():
-        assert refusal(ready_server(), client_message(kind, **fields)).context_id == "c"

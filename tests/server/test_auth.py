@@ -61,7 +61,6 @@ async def test_an_unknown_path_is_not_a_refused_key(keyed_server: RunningServer)
 async def test_the_socket_is_refused_before_the_upgrade(
     keyed_server: RunningServer, name: str
 ) -> None:
-    """Without a valid key the handshake ends with 401 and our error envelope."""
     with pytest.raises(InvalidStatus) as refused:
         await Wire.connect(keyed_server.websocket_url, **REFUSED[name])
     assert refused.value.response.status_code == 401
@@ -71,7 +70,6 @@ async def test_the_socket_is_refused_before_the_upgrade(
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_door_is_guarded(keyed_server: RunningServer, path: str) -> None:
-    """Every dialect refuses a missing key and a foreign origin before the upgrade."""
     url = f"ws{keyed_server.url.removeprefix('http')}{path}"
     foreign = {"Origin": FOREIGN_ORIGINS[0], "X-API-Key": KEY}
     for headers, status in (({}, 401), (foreign, 403)):
@@ -114,7 +112,6 @@ async def test_the_socket_takes_every_kind_of_key(keyed_server: RunningServer, n
     ],
 )
 async def test_http_wants_a_key(keyed_server: RunningServer, path: str) -> None:
-    """Without a key every path answers with 401 and nothing else."""
     url = f"{keyed_server.url}{path}"
     async with httpx.AsyncClient() as http:
         refused = await http.get(url)
@@ -140,13 +137,6 @@ async def test_the_pages_open_nothing_else(keyed_server: RunningServer, path: st
     """Only the files of the pages are served without a key."""
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:
         assert (await http.get(f"{keyed_server.url}{path}")).status_code in (401, 404)
-
-
-@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready"])
-async def test_health_wants_none(keyed_server: RunningServer, path: str) -> None:
-    """Health checks need no key, because probes and load balancers have none."""
-    async with httpx.AsyncClient(base_url=keyed_server.url) as http:
-        assert (await http.get(path)).status_code == 200
 
 
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)

@@ -37,12 +37,10 @@ NEVER_S = 1e6
 
 
 def send(socket: ClientConnection, kind: str, **fields: Any) -> None:
-    """Send a message of the context."""
     socket.send(json.dumps({"type": kind, "context_id": "a", **fields}))
 
 
 def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
-    """The next message of a kind."""
     while True:
         data = socket.recv(timeout=PATIENCE_S)
         message = json.loads(data) if isinstance(data, str) else {"type": "audio"}

@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from testbed.first_requests import kinds
 from testbed.waiting import PATIENCE_S
 
@@ -17,42 +15,19 @@ MOST_BYTES = 30_000
 4,700,000 for the first text with an abbreviation, and as many for the first changed speed."""
 
 
-def _first_requests(*names: str) -> dict[str, tuple[bool, int, dict[str, int]]]:
-    """What requests to a new server have cost, by kind, in the order in which they were sent."""
-    program = f"from testbed.first_requests import measure; measure(*{names!r})"
-    argv = [sys.executable, "-W", "ignore", "-c", program]
-    result = subprocess.run(argv, capture_output=True, text=True, timeout=8 * PATIENCE_S)
-    lines = (line.partition("first: ") for line in result.stdout.splitlines())
-    costs = [json.loads(line) for start, mark, line in lines if mark and not start]
-    assert len(costs) == len(names or kinds()), result.stderr
-    return {name: (answered, calls, loaded) for name, answered, calls, loaded in costs}
-
-
-def _too_long(costs: dict[str, tuple[bool, int, dict[str, int]]]) -> dict[str, object]:
-    return {
-        name: (calls, loaded)
-        for name, (_, calls, loaded) in costs.items()
-        if calls > MOST_CALLS or sum(loaded.values()) > MOST_BYTES
-    }
+_PROGRAM = "from testbed.first_requests import measure; measure()"
 
 
 def test_no_kind_of_request_loads_libraries_on_the_event_loop() -> None:
     """They are loaded at the start, or in a thread; no first request makes a long turn."""
-    costs = _first_requests()
-    assert all(answered for answered, _, _ in costs.values()), costs
-    assert _too_long(costs) == {}
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "/tts/bytes: {'encoding': 'pcm_mulaw', 'sample_rate': 8000}",
-        pytest.param("speech: whole mp3", marks=pytest.mark.thorough),
-        pytest.param("speech: speed 3.5", marks=pytest.mark.thorough),
-        pytest.param("ElevenLabs' socket: mp3_44100_128", marks=pytest.mark.thorough),
-        pytest.param("a voice", marks=pytest.mark.thorough),
-    ],
-)
-def test_the_first_request_of_a_process_is_not_long(kind: str) -> None:
-    """Whatever it asks for: routes are built, and languages are known, before it comes."""
-    assert _too_long(_first_requests(kind)) == {}
+    argv = [sys.executable, "-W", "ignore", "-c", _PROGRAM]
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=8 * PATIENCE_S)
+    lines = (line.partition("first: ") for line in result.stdout.splitlines())
+    costs = [json.loads(line) for start, mark, line in lines if mark and not start]
+    assert len(costs) == len(kinds()), result.stderr
+    assert all(answered for _, answered, _, _ in costs), costs
+    assert not [
+        (name, calls, loaded)
+        for name, _, calls, loaded in costs
+        if calls > MOST_CALLS or sum(loaded.values()) > MOST_BYTES
+    ]

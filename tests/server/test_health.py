@@ -102,23 +102,13 @@ async def test_readiness_follows_the_engine(start_server: StartServer) -> None:
 
 
 async def test_a_probe_is_not_counted(server: RunningServer) -> None:
-    """The server's own probes are in no metric of spoken text."""
     await server.state.watchdog.probe()
     value = server.state.metrics.registry.get_sample_value
     assert value("tts_audio_seconds_total") == 0
     assert value("tts_time_to_first_audio_seconds_count") == 0
 
 
-async def test_no_probe_no_health(start_synthesizer: StartSynthesizer) -> None:
-    """The server is not ready before the first probe has spoken."""
-    watchdog = Watchdog(await start_synthesizer(), 60)
-    assert not watchdog.is_healthy
-    await watchdog.probe()
-    assert watchdog.is_healthy
-
-
 async def test_what_is_wrong_is_logged_once(start_synthesizer: StartSynthesizer) -> None:
-    """A failure is logged when its reason changes, not at every probe."""
     synthesizer = await start_synthesizer(IMPATIENT, {"is_silent": True})
     watchdog = Watchdog(synthesizer, 0.1)
     with capture_logs() as logs:

@@ -94,7 +94,6 @@ def test_every_field_of_a_speech_request_is_documented() -> None:
 
 
 def test_every_format_is_documented() -> None:
-    """The row of `response_format` names each format."""
     (row,) = [row for row in table_rows(PAGE, "field | also as") if row[0] == "response_format"]
     formats = row[3].partition(". ")[0]
     assert set(re.findall(r"`?(\w+)`", formats)) == set(CONTENT_TYPES)
@@ -110,7 +109,6 @@ def test_every_format_is_documented() -> None:
 def test_every_field_of_another_dialect_is_documented(
     section: str, request_: type[BaseModel]
 ) -> None:
-    """The table has the fields of the body of its route."""
     assert sorted(fields_of(section, "field | default")) == sorted(request_.model_fields)
 
 

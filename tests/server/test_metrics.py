@@ -4,8 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
-from typing import Self
 
 import httpx
 import pytest
@@ -23,7 +21,6 @@ SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 
 async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
-    """Open contexts and used rows rise while speaking and fall to zero at the end."""
     async with Wire.connected(server.websocket_url) as wire:
         contexts = [await wire.open(max_lead_s=0.3) for _ in range(3)]
         for received in contexts:
@@ -56,7 +53,6 @@ async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
 
 
 async def test_discarded_audio_is_counted(server: RunningServer) -> None:
-    """A barge-in counts the audio that was generated but not heard."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.start(SENTENCE * 5, max_lead_s=2)
         await wire.stop(received)
@@ -67,7 +63,6 @@ async def test_discarded_audio_is_counted(server: RunningServer) -> None:
 
 
 async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> None:
-    """Audio and compute time are counted per worker, and how fast it is."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.say(SENTENCE * 3)
     worker = worker_of(server)
@@ -80,7 +75,6 @@ async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> Non
 
 
 async def test_errors_are_counted_by_code(server: RunningServer) -> None:
-    """Every error sent to a client is counted by code, over WebSocket and HTTP."""
     async with Wire.connected(server.websocket_url) as wire:
         await wire.send_raw("{")
         await wire.receive()
@@ -120,7 +114,6 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
 
 
 async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
-    """`/metrics` contains neither words nor ids."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.open("id-of-a-caller")
         await wire.speak(received, "Xylophone.")
@@ -130,7 +123,6 @@ async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
 
 
 async def test_the_stages_of_a_first_sound_add_up(server: RunningServer) -> None:
-    """Text, engine and delivery are the whole time to the first audio."""
     async with Wire.connected(server.websocket_url) as wire:
         await wire.say(SENTENCE)
     metrics = await scrape(server)
@@ -204,129 +196,33 @@ async def test_what_a_client_does_not_read_is_gauged(server: RunningServer) -> N
         await until(lambda: metric_value(server, "tts_ws_send_queue_bytes") > 10_000, "audio waits")
 
 
-class Stalled:
-    """A measured event loop on a scripted clock."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, ScriptedLoop)
-        self._loop = loop
-        self.observed: list[float] = []
-        self.lag = LoopLag(self.observed.append)
-
-    async def stall(self, after_s: float, length_s: float) -> None:
-        """Keep the loop busy, some time after now."""
+async def _longest(stalls: list[tuple[float, float]]) -> list[float]:
+    """The longest stall after each of these, which begins so long after the look at the last."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ScriptedLoop)
+    lag, longest = LoopLag(lambda stall_s: None), list[float]()
+    watching = asyncio.create_task(lag.watch())
+    await asyncio.sleep(0)  # the measurement begins
+    for after_s, length_s in stalls:
         await asyncio.sleep(after_s)
-        self._loop.hold_up(length_s)
-
-    async def __aenter__(self) -> Self:
-        self._watching = asyncio.create_task(self.lag.watch())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._watching.cancel()
-        await asyncio.wait({self._watching})
-
-
-def scripted(main: Callable[[Stalled], Awaitable[None]]) -> None:
-    """Run a test in a loop that is measured."""
-
-    async def measured() -> None:
-        async with Stalled() as stalled:
-            await asyncio.sleep(0)  # the measurement begins
-            await main(stalled)
-
-    run_scripted(measured(), has_sockets=False)
+        loop.hold_up(length_s)
+        await asyncio.sleep(0.15)
+        longest.append(lag.longest_s)
+    watching.cancel()
+    await asyncio.wait({watching})
+    return longest
 
 
 @pytest.mark.parametrize("after_ms", range(0, 110, 10))
 @pytest.mark.parametrize("length_ms", [6, 60, 600])
 def test_a_stall_is_measured_in_full(after_ms: int, length_ms: int) -> None:
     """Wherever it begins between two looks, also one that is over before the next."""
-
-    async def stall(stalled: Stalled) -> None:
-        await stalled.stall(after_ms / 1000, length_ms / 1000)
-        await asyncio.sleep(1)
-        assert stalled.lag.longest_s == max(stalled.observed)
-        assert stalled.lag.longest_s == pytest.approx(length_ms / 1000)
-
-    scripted(stall)
+    longest = run_scripted(_longest([(after_ms / 1000, length_ms / 1000)]), has_sockets=False)
+    assert longest == [pytest.approx(length_ms / 1000)]
 
 
 def test_the_longest_stall_is_that_of_the_last_minute() -> None:
     """A stall that a longer one follows, or that is a minute old, is not the longest."""
-
-    async def stall(stalled: Stalled) -> None:
-        longest: list[float] = []
-        for after_s, length_s in (
-            (1, 0.2),
-            (9, 3.0),
-            (10, 0.5),
-            (10, 0.1),
-            (41, 0),
-            (14, 0),
-            (99, 0),
-        ):
-            await stalled.stall(after_s, length_s)
-            await asyncio.sleep(0.15)
-            longest.append(stalled.lag.longest_s)
-        assert longest == pytest.approx([0.2, 3.0, 3.0, 3.0, 0.5, 0.1, 0.0])
-
-    scripted(stall)
-
-
-@pytest.mark.parametrize("ends_first", [0, 1])
-def test_each_server_of_a_loop_measures_it_until_its_own_end(ends_first: int) -> None:
-    """Whichever of two ends first."""
-
-    async def measured() -> None:
-        servers = [Stalled(), Stalled()]
-        for server in servers:
-            await server.__aenter__()
-            await asyncio.sleep(0)
-        await servers[ends_first].__aexit__()
-        remaining = servers[1 - ends_first]
-        await remaining.stall(0.03, 0.06)
-        await asyncio.sleep(1)
-        assert remaining.lag.longest_s == pytest.approx(0.06)
-        await remaining.__aexit__()
-
-    run_scripted(measured(), has_sockets=False)
-
-
-def test_a_loop_without_a_selector_is_measured_by_its_timer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As with event loops that are not asyncio's own."""
-
-    class Loop:
-        def __init__(self, loop: ScriptedLoop) -> None:
-            self.time = loop.time
-
-    async def stall(stalled: Stalled) -> None:
-        loop = Loop(stalled._loop)
-        monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
-        lag = LoopLag(stalled.observed.append)
-        watching = asyncio.ensure_future(lag.watch())
-        await asyncio.sleep(0)
-        monkeypatch.undo()
-        await stalled.stall(0.05, 0.6)
-        await asyncio.sleep(1)
-        watching.cancel()
-        assert lag.longest_s == pytest.approx(0.55)
-
-    scripted(stall)
-
-
-def test_a_loop_that_is_measured_no_more_is_as_before() -> None:
-    """Its selector is what it was."""
-
-    async def measured() -> None:
-        selector = vars(asyncio.get_running_loop())["_selector"]
-        before = selector.select
-        async with Stalled():
-            await asyncio.sleep(0)
-            assert selector.select != before
-        assert selector.select == before
-
-    run_scripted(measured(), has_sockets=False)
+    stalls = [(1, 0.2), (9, 3.0), (10, 0.5), (10, 0.1), (41, 0), (14, 0), (99, 0)]
+    longest = run_scripted(_longest(stalls), has_sockets=False)
+    assert longest == pytest.approx([0.2, 3.0, 3.0, 3.0, 0.5, 0.1, 0.0])

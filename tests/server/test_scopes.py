@@ -17,9 +17,7 @@ from testbed.throttling import running_throttled
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
-from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, UnauthorizedError
 from voiceagent_tts.plugins.jobs.routes import FILES_PATH
 from voiceagent_tts.plugins.page.server import OPEN_PATHS
 from voiceagent_tts.server.access import scope_of
@@ -51,12 +49,10 @@ ROUTES: list[tuple[str, str, Scope | None]] = [
 
 
 def write(path: Path, *keys: NewKey) -> None:
-    """Write a document with these keys."""
     path.write_text(KeyDocument(keys=tuple(each.key for each in keys)).dump())
 
 
 def headers_of(key: NewKey) -> dict[str, str]:
-    """Headers with a key."""
     return {"Authorization": f"Bearer {key.secret}"}
 
 
@@ -88,7 +84,6 @@ async def test_a_route_needs_its_scope_and_no_other_will_do(
 
 @pytest.mark.parametrize("path", SOCKETS)
 async def test_a_socket_needs_the_scope_speak(scoped: RunningServer, path: str) -> None:
-    """Every dialect refuses a key of another scope before the upgrade."""
     url = f"ws{scoped.url.removeprefix('http')}{path}"
     for scope in (Scope.ADMIN, Scope.VOICES_WRITE):
         with pytest.raises(InvalidStatus) as refused:
@@ -97,13 +92,6 @@ async def test_a_socket_needs_the_scope_speak(scoped: RunningServer, path: str) 
         assert b'"code":"forbidden"' in (refused.value.response.body or b"")
     async with connect(url, additional_headers=headers_of(KEYS[Scope.SPEAK])):
         pass
-
-
-async def test_a_client_is_told_which_scope_its_key_lacks(scoped: RunningServer) -> None:
-    """The client passes on what the server says, with the command that creates such a key."""
-    with pytest.raises(UnauthorizedError, match="--scope speak") as refused:
-        await TTSClient(scoped.websocket_url, api_key=KEYS[Scope.ADMIN].secret).connect()
-    assert refused.value.code is ErrorCode.FORBIDDEN
 
 
 async def test_every_route_has_a_scope_in_the_documents(scoped: RunningServer) -> None:

@@ -38,15 +38,6 @@ async def test_a_speaker_has_nothing_of_a_clone_of_its_name(
     assert (nova["kind"], nova["voice_id"], nova["tag"]) == ("preset", None, None)
 
 
-async def test_a_model_is_described(http: httpx.AsyncClient) -> None:
-    """One model has OpenAI's shape too; an unknown one is 404 and names the known."""
-    answer = (await http.get("/v1/models/tts-1")).json()
-    assert answer in (await http.get("/v1/models")).json()["data"]
-    unknown = await http.get("/v1/models/gpt-5")
-    assert unknown.status_code == 404
-    assert "expected one of qwen3-tts" in unknown.json()["error"]["message"]
-
-
 @pytest.mark.parametrize("model", ["tts-1-zh", "gpt-4o-mini-tts-en-gb", "qwen3-tts-PT-br"])
 async def test_a_model_with_a_language_is_described(http: httpx.AsyncClient, model: str) -> None:
     """What `/v1/audio/speech` accepts as `model` exists here too."""

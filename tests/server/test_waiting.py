@@ -34,7 +34,6 @@ async def server(
 
 @pytest.fixture
 def closed_later() -> Iterator[ExitStack]:
-    """Closes what a test opens."""
     with ExitStack() as stack:
         yield stack
 

@@ -49,7 +49,6 @@ SUBTYPES = {"pcm_s16le": "PCM_16", "pcm_f32le": "FLOAT", "pcm_mulaw": "ULAW", "p
 
 
 def engine_samples(server: RunningServer) -> float:
-    """Return the number of samples that the engine has made, at 24 kHz."""
     seconds = server.state.metrics.registry.get_sample_value("tts_audio_seconds_total")
     assert seconds is not None
     return seconds * SAMPLE_RATE_HZ
@@ -115,13 +114,6 @@ async def test_unpaced_audio_comes_as_fast_as_it_is_made(wire: Wire) -> None:
 
     took_s, audio_s = await undisturbed(listen)
     assert took_s < audio_s / 4
-
-
-async def test_queued_audio_is_merged(wire: Wire) -> None:
-    """Audio that is ready leaves in few messages, as full as the size limit allows."""
-    received = await wire.say(SENTENCE, language="en")
-    sizes = [len(event.pcm) for event in received.events if isinstance(event, ClientAudio)]
-    assert sizes.count(4096) > len(sizes) / 2
 
 
 async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
@@ -321,7 +313,6 @@ async def test_a_context_whose_messages_cannot_be_made_ends_alone(
 
 
 async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
-    """A long context does not delay the first audio of other contexts on its socket."""
     long = await wire.start(SENTENCE * 200, max_lead_s=0, language="en")
     for _ in range(5):
         assert (await wire.say("Hello.", language="en")).done.reason == "complete"
@@ -345,7 +336,6 @@ async def test_a_close_is_obeyed_at_once(shared_server: RunningServer) -> None:
 
 
 async def test_session_defaults_and_answers(wire: Wire) -> None:
-    """`opened` reports the context's voice, language and seed."""
     received = await wire.say("Guten Tag.", voice="F3", language="German", seed=5)
     opened = received.events[0]
     assert isinstance(opened, ContextOpened)
@@ -353,7 +343,6 @@ async def test_session_defaults_and_answers(wire: Wire) -> None:
 
 
 async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
-    """The smallest possible lead does not stall a context, at any rate."""
     for sample_rate in (8000, 24000):
         audio = AudioFormat(sample_rate=sample_rate)
         received = await wire.open(max_lead_s=1e-9, language="en", audio=audio)
@@ -361,7 +350,6 @@ async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
 
 
 async def test_no_times_if_none_are_wanted(wire: Wire) -> None:
-    """With `timestamps` `none` only audio is sent."""
     received = await wire.say(SENTENCE, language="en", timestamps="none")
     assert received.audio_ms > 0
     assert not received.words

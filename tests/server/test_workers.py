@@ -27,18 +27,6 @@ def test_every_model_has_workers_on_every_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "expected"), [((), [None]), (("cpu",), ["cpu"]), (("cuda:0", "cuda:1"), None)]
-)
-def test_kokoro_has_a_worker_on_every_device(
-    device: tuple[str, ...], expected: list[str | None] | None
-) -> None:
-    """Its engine takes one device, and chooses without one."""
-    specs = worker_specs(Settings(engine="kokoro", device=device)).values()
-    found = [spec.options["device"] for spec in specs if "device" in spec.options]
-    assert found == (expected or list(device))
-
-
-@pytest.mark.parametrize(
     ("settings", "sharing"),
     [
         ({"models": ("one",)}, [1]),
@@ -55,14 +43,6 @@ def test_a_worker_knows_how_many_share_its_gpu(
     """They start together, so that none can tell from the free memory what is left for it."""
     specs = worker_specs(Settings(engine="qwen3", **settings))
     assert [spec.options["sharing"] for spec in specs.values()] == sharing
-
-
-def test_without_gpus_the_device_decides() -> None:
-    """Without GPUs each model has one worker, on the configured device or the engine's choice."""
-    (spec,) = worker_specs(Settings(engine="qwen3", models=("one",), device=("cpu",))).values()
-    assert spec.options["device"] == "cpu"
-    (spec,) = worker_specs(Settings(engine="qwen3", models=("one",))).values()
-    assert spec.options["device"] is None
 
 
 @pytest.mark.parametrize(

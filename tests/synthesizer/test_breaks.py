@@ -6,15 +6,19 @@ The engine is scripted, and the clock is, too.
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import cast
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from testbed.scripted_context import (
+    LIMITS,
+    ScriptedWorker,
+    open_context,
+    run_by_the_loops_clock,
+)
 from testbed.scripted_time import run_scripted
 from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
@@ -26,7 +30,8 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
-from voiceagent_tts.seam.commands import Append, Command, Credit, SpeechOptions, Submit
+from voiceagent_tts.seam.aligner_messages import AlignCommand
+from voiceagent_tts.seam.commands import Append, Command, Credit, Submit
 from voiceagent_tts.seam.events import (
     AudioStep,
     ContextAudio,
@@ -36,8 +41,6 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
     Words,
 )
-from voiceagent_tts.synthesizer import context as context_module
-from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -46,15 +49,12 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextWords,
 )
-from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
+from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.reader import MAX_PAUSES_MS
-from voiceagent_tts.voices import Voice
 
 FRAME_SAMPLES = ms_to_samples(80)
 WORD_SAMPLES = 4 * FRAME_SAMPLES
 MESSAGE_SAMPLES = max(FRAME_SAMPLES, MAX_MESSAGE_PCM_BYTES // 2)
-LIMITS = Limits(max_lead_s=8.0, max_unsent_s=10.0)
 LONG = '<break time="10s"/>'
 
 
@@ -63,24 +63,20 @@ def words_of(text: str) -> list[Word]:
     return [Word(each[0], each.start(), each.end()) for each in re.finditer(r"\S+", text)]
 
 
-class Engine:
+class Engine(ScriptedWorker):
     """A worker that makes the audio that it has credit for: four loud frames a word."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._waiting: deque[Event | None] = deque()
         """What follows, in order; None is a frame."""
         self._planned_samples = self.made_samples = self._wanted_samples = 0
-
-    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
-        """Connect the context."""
-        self.answer: Callable[[Event], None] = handler
-        return 1
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
         """Say no more."""
         self._waiting.clear()
 
-    def send(self, command: Command) -> None:
+    def send(self, command: Command | AlignCommand) -> None:
         """Speak what is wanted, in a later iteration of the event loop."""
         match command:
             case Submit() | Append():
@@ -138,14 +134,7 @@ class Said:
         self.events: list[tuple[float, ContextEvent]] = []
         self.leads_s: list[float] = []
         options = ContextOptions(language="en", has_markup=True, max_lead_s=max_lead_s)
-        self.context = Context(
-            cast("WorkerClient", self.engine),
-            ContextRequest(options, Voice("v", "w"), "en", "segment", SpeechOptions(), 1.0),
-            LIMITS,
-            None,
-            on_event=None,
-            on_end=lambda *_: None,
-        )
+        self.context = open_context(self.engine, options)
         self._playout = PlayoutClock()
         self._began = asyncio.get_running_loop().time()
         self._reading = asyncio.create_task(self._read())
@@ -188,8 +177,7 @@ class Said:
 
 @pytest.fixture(autouse=True)
 def _scripted_clock(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
-    monkeypatch.setattr(context_module, "time", clock)
+    run_by_the_loops_clock(monkeypatch)
 
 
 Part = str | int
@@ -277,25 +265,6 @@ def test_a_cut_inside_a_break() -> None:
             assert cut.text_spoken == text[:8] and cut.text_remaining == text[8:]
             (_, cancelled), _ = said.events[-2:]
             assert isinstance(cancelled, ContextCancelled)
-
-    run_scripted(run(), has_sockets=False)
-
-
-def test_a_flush_is_answered_when_its_break_has_left() -> None:
-    """Not when the break is known; the audio after it waits for it as well."""
-
-    async def run() -> None:
-        said = Said(1.0)
-        said.context.push_text(f"One. {LONG}")
-        said.context.flush(7)
-        said.context.push_text("Two.")
-        said.context.finish()
-        await asyncio.sleep(5.0)
-        assert not any(isinstance(each, ContextFlushed) for _, each in said.events)
-        await said.end()
-        flushed_s = [at for at, each in said.events if isinstance(each, ContextFlushed)]
-        break_end_s = 10.0 + WORD_SAMPLES / SAMPLE_RATE_HZ
-        assert flushed_s == [pytest.approx(break_end_s - 1.0, abs=0.3)]
 
     run_scripted(run(), has_sockets=False)
 

@@ -12,68 +12,6 @@ WORD = WordTimestamp(Word("one", 0, 3), 12_000, 24_000, 1.0)
 NOW = 100.0
 
 
-def test_a_native_engine_is_left_alone() -> None:
-    """An engine with native words and speed: audio passes as the same object, words unchanged."""
-    heard = HeardWords([Source.NATIVE])
-    heard.expect("one two")
-    heard.add_times(Source.NATIVE, WORD)
-    assert heard.pop_due(NOW) == (WORD,)
-    chunk = AudioChunk(0, SECOND)
-    assert heard.push_audio(chunk) is chunk
-    assert heard.end_audio() is None
-    assert heard.words.next_char is None
-    assert not heard.words.may_be_better
-    assert heard.listener.to_engine_samples(1000) == 1000
-
-
-@pytest.mark.parametrize("speed", [0.5, 2.0])
-def test_words_are_scaled_with_the_sound(speed: float) -> None:
-    """At another speed the audio's length changes, without gaps, and words move with it."""
-    heard = HeardWords([Source.NATIVE], speed)
-    heard.add_times(Source.NATIVE, WORD)
-    (word,) = heard.pop_due(NOW)
-    assert (word.start_sample, word.end_sample) == (12_000 / speed, 24_000 / speed)
-    chunks = [heard.push_audio(AudioChunk(0, SECOND)), heard.end_audio()]
-    got = [chunk for chunk in chunks if chunk is not None]
-    assert got[0].start_sample == 0
-    for before, after in zip(got, got[1:], strict=False):
-        assert before.end_sample == after.start_sample
-    assert got[-1].end_sample == pytest.approx(SAMPLE_RATE_HZ / speed, rel=0.03)
-    assert heard.listener.to_engine_samples(SAMPLE_RATE_HZ) >= SAMPLE_RATE_HZ * speed
-
-
-def test_an_engine_without_words_gets_guesses_ahead_of_the_sound() -> None:
-    """Every word of the text is published; the first one no later than the first audio."""
-    heard = HeardWords()
-    heard.expect("one tw", is_whole=False)
-    assert heard.pop_due(NOW) == ()
-    assert heard.push_audio(AudioChunk(0, SECOND)) == AudioChunk(0, SECOND)
-    words = heard.pop_due(NOW)
-    assert [row.word.text for row in words] == ["one"]
-    heard.playout.send(SAMPLE_RATE_HZ, NOW)
-    heard.expect("o three")
-    assert heard.pop_due(NOW) == (), "they are far from being heard"
-    heard.end_audio()
-    words += heard.pop_due(NOW)
-    assert [row.word.text for row in words] == ["one", "two", "three"]
-    assert not any(row.is_exact for row in words)
-
-
-def test_it_says_when_the_next_word_must_leave() -> None:
-    """The deadline is 150 ms before playback reaches the word; more audio does not change it."""
-    heard = HeardWords([Source.FORCED])
-    heard.expect("one two")
-    heard.push_audio(AudioChunk(0, SECOND))
-    heard.add_times(Source.ONLINE, WORD)
-    assert heard.words.due_at is None, "nothing was sent"
-    for _ in range(2):
-        heard.playout.send(SAMPLE_RATE_HZ, NOW)
-        due = heard.words.due_at
-        assert due == pytest.approx(NOW + 0.5 - 0.15, abs=0.03)
-        assert heard.pop_due(due - 0.01) == ()
-    assert heard.pop_due(due) == (WORD,)
-
-
 @pytest.mark.parametrize("speed", [1.0, 0.5, 3.0])
 def test_a_break_is_exact(speed: float) -> None:
     """Zeros of exactly its length, after all audio before it; later words move by as much."""
@@ -164,21 +102,3 @@ def test_words_before_a_break_leave_before_it(start: int) -> None:
     assert heard.pop_due(due - 0.01) == ()
     (word,) = heard.pop_due(due)
     assert (word.word.text, word.start_sample) == ("two", SAMPLE_RATE_HZ)
-
-
-def test_words_after_a_break_wait_for_its_place() -> None:
-    """Text after a break may be known long before the audio ahead of it: no estimate leaves."""
-    heard = HeardWords()
-    heard.expect("one ")
-    heard.listener.expect_break(Pause(4, SAMPLE_RATE_HZ))
-    heard.expect("two")
-    heard.push_audio(AudioChunk(0, SECOND))
-    heard.playout.send(SAMPLE_RATE_HZ, NOW)
-    assert [each.word.text for each in heard.pop_due(NOW + 1)] == ["one"]
-    assert heard.words.due_at is None, "an event decides: the end of the first part"
-    heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
-    heard.listener.push_break()
-    heard.playout.send(2 * SAMPLE_RATE_HZ, NOW + 1)
-    heard.end_audio()
-    (word,) = heard.pop_due(NOW + 3)
-    assert word.start_sample == 3 * SAMPLE_RATE_HZ

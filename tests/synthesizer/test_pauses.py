@@ -4,29 +4,24 @@ The clock is scripted, and the worker only notes what it is sent.
 """
 
 import asyncio
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
+from testbed.scripted_context import ScriptedWorker, open_context, run_by_the_loops_clock
 from testbed.scripted_time import run_scripted
 from voiceagent_tts.core import Segment
 from voiceagent_tts.espeak.pieces import split_pieces
-from voiceagent_tts.seam.commands import Append, Command, SpeechOptions, Submit
-from voiceagent_tts.synthesizer import context as context_module
-from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
-from voiceagent_tts.voices import Voice
+from voiceagent_tts.seam.aligner_messages import AlignCommand
+from voiceagent_tts.seam.commands import Append, Command, Submit
+from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 
 
 @pytest.fixture(autouse=True)
 def _scripted_clock(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
-    monkeypatch.setattr(context_module, "time", clock)
+    run_by_the_loops_clock(monkeypatch)
 
 
-class Worker:
+class Worker(ScriptedWorker):
     """A worker that makes no audio.
 
     Attributes:
@@ -34,17 +29,11 @@ class Worker:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.said: list[tuple[float, str]] = []
         self._began = asyncio.get_running_loop().time()
 
-    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
-        """Connect the context."""
-        return 1
-
-    def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Nothing is left to do."""
-
-    def send(self, command: Command) -> None:
+    def send(self, command: Command | AlignCommand) -> None:
         """Note what is to be spoken."""
         if isinstance(command, Submit | Append) and command.text.strip():
             pieces = split_pieces(Segment(command.text, command.char_base), "en")
@@ -57,15 +46,7 @@ def said(*texts: str, pause_s: float) -> list[tuple[float, str]]:
 
     async def run() -> list[tuple[float, str]]:
         worker = Worker()
-        options = ContextOptions(language="en")
-        context = Context(
-            cast("WorkerClient", worker),
-            ContextRequest(options, Voice("v", "w"), "en", "segment", SpeechOptions(), 1.0),
-            Limits(),
-            None,
-            on_event=None,
-            on_end=lambda *_: None,
-        )
+        context = open_context(worker, ContextOptions(language="en"), limits=Limits())
         for text in texts:
             context.push_text(text)
             await asyncio.sleep(pause_s)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from testbed.protocol_ends import session_limits
+from testbed.scripted_context import ScriptedWorker, open_context
 from testbed.waiting import until
 from voiceagent_tts.audio.output import DeliveredAudio
-from voiceagent_tts.audio.stretch import TimeStretch
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -24,46 +24,38 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientConnection
 from voiceagent_tts.protocol.messages import AudioFormat, ContextOpen, DoneMessage, SampleRate
 from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
 from voiceagent_tts.seam.commands import (
     Cancel,
-    Command,
     Credit,
     Feeding,
-    SpeechOptions,
     Submit,
 )
 from voiceagent_tts.seam.events import (
     AudioStep,
-    Capabilities,
     ContextAudio,
     Done,
-    Event,
     Failed,
     SegmentEnd,
     Words,
 )
 from voiceagent_tts.server.socket_context import ContextWriter
-from voiceagent_tts.synthesizer.context import Context, ContextState
+from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
-    ContextDone,
     ContextEvent,
     ContextFailed,
     ContextFlushed,
-    ContextReport,
     ContextWords,
     ContextWordsMoved,
     Source,
 )
-from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
+from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.words import split_words
-from voiceagent_tts.voices import Voice
 from voiceagent_tts.word_times.aligned_words import AlignedWords
 from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
 
@@ -79,32 +71,12 @@ def at(word: Word, seconds: float) -> WordTimestamp:
     return WordTimestamp(word, round(seconds * SAMPLE_RATE_HZ), None, 1.0)
 
 
-class Engine:
+class Engine(ScriptedWorker):
     """A worker whose events the test sends."""
 
-    capabilities = Capabilities("e", "m", True, ("segment", "token"), ("en",), ("v",), 1)
-
     def __init__(self) -> None:
-        self.commands: list[Command] = []
+        super().__init__()
         self._made_samples = 0
-
-    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
-        """Connect the context."""
-        self._handler = handler
-        return 1
-
-    def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Record whether the context has to be cancelled."""
-        if needs_cancel:
-            self.commands.append(Cancel(context))
-
-    def send(self, command: Command) -> None:
-        """Record a command of the context."""
-        self.commands.append(command)
-
-    def answer(self, event: Event) -> None:
-        """Send an event."""
-        self._handler(event)
 
     def make(self, seconds: float, *, is_loud: bool = False) -> None:
         """Send audio: silence, or a tone."""
@@ -175,25 +147,16 @@ class Opened:
         *,
         options: ContextOptions | None = None,
         stretch: float = 1.0,
-        limits: Limits | None = None,
         feeding: Feeding = "segment",
     ) -> None:
-        self.engine, self.calls, self.reports = Engine(), 0, list[ContextReport]()
-        request = ContextRequest(
+        self.engine, self.calls = Engine(), 0
+        self.context = open_context(
+            self.engine,
             options or ContextOptions(language="en", max_lead_s=2.0),
-            Voice("v", "w"),
-            "en",
-            feeding,
-            SpeechOptions(),
-            stretch,
-        )
-        self.context = Context(
-            cast("WorkerClient", self.engine),
-            request,
-            limits or Limits(max_lead_s=8.0, max_unsent_s=10.0),
-            None if aligner is None else partial(AlignedWords, aligner.attach),
+            feeding=feeding,
+            stretch=stretch,
+            make_words=None if aligner is None else partial(AlignedWords, aligner.attach),
             on_event=self._count,
-            on_end=lambda _, report: self.reports.append(report),
         )
 
     def _count(self) -> None:
@@ -235,26 +198,6 @@ async def test_words_overtake_the_audio_that_waits() -> None:
     context.abandon()
 
 
-async def test_reading_does_not_end_a_context() -> None:
-    """`next_event` may be called at any time; `close` reports, once the reader has all events."""
-    opened = Opened()
-    context, engine = opened.context, opened.engine
-    context.push_text(TEXT)
-    context.finish()
-    engine.answer(Words(1, (at(ONE, 0.0), at(TWO, 0.5))))
-    engine.make(1.0)
-    engine.end_segment(len(TEXT))
-    engine.answer(Done(1, SAMPLE_RATE_HZ))
-    assert context.state is ContextState.ENDED and not context.is_read
-    assert len(opened.read()) == 2
-    for _ in range(2):
-        assert context.next_event() is None and context.is_read and not opened.reports
-    done = context.close()
-    assert done == ContextDone("complete", opened.reports[0])
-    assert context.state is ContextState.CLOSED and not context.is_read
-    assert context.cancel() is None, "it is over"
-
-
 # Flushes.
 
 
@@ -280,25 +223,6 @@ async def test_a_flush_waits_for_its_words_and_keeps_the_end_of_its_audio() -> N
     aligner.answer(at(Word("Three.", 9, 15), 1.2))
     engine.end_segment(len(TEXT) + 7)
     assert opened.read()[-1] == ContextFlushed(2, 2 * SAMPLE_RATE_HZ)
-    context.abandon()
-
-
-async def test_flushes_of_the_same_text_are_answered_together() -> None:
-    """In order and once; that of no text at once."""
-    opened = Opened()
-    context, engine = opened.context, opened.engine
-    context.flush(0)
-    assert opened.read() == [ContextFlushed(0, 0)]
-    context.push_text(TEXT)
-    context.flush(1)
-    context.flush(2)
-    await until(lambda: not context._can_read, "the text is divided")
-    engine.answer(Words(1, (at(ONE, 0.0), at(TWO, 0.5))))
-    engine.make(1.0)
-    engine.end_segment(len(TEXT))
-    answers = [each for each in opened.read() if isinstance(each, ContextFlushed)]
-    assert [each.flush_id for each in answers] == [1, 2]
-    assert opened.read() == []
     context.abandon()
 
 
@@ -364,51 +288,6 @@ async def test_the_first_credit_is_the_lead(max_lead_s: float | None, granted_s:
     opened.context.abandon()
 
 
-async def test_credit_is_on_the_engines_clock() -> None:
-    """Samples for the listener become samples that the engine must generate."""
-    opened = Opened(stretch=3.0)
-    opened.context.push_text(TEXT)
-    opened.context.flush(1)
-    assert (
-        opened.engine.granted_s[0] * SAMPLE_RATE_HZ == 6 * SAMPLE_RATE_HZ + TimeStretch.HELD_SAMPLES
-    )
-    opened.context.abandon()
-
-
-async def test_credit_names_the_end_of_playback() -> None:
-    """Sent audio ends in its own time, also while more of it is sent."""
-    opened = Opened()
-    context, engine = opened.context, opened.engine
-    context.push_text(TEXT)
-    context.flush(1)
-    loop = asyncio.get_running_loop()
-    engine.make(2.0)
-    before = loop.time()
-    context.sent(2 * SAMPLE_RATE_HZ)
-    after = loop.time()
-    await until(lambda: len(engine.granted_s) > 1, "credit was granted")
-    last = [each for each in engine.commands if isinstance(each, Credit)][-1]
-    assert before + 2.0 <= last.playout_end <= after + 2.0
-    context.abandon()
-
-
-async def test_breaks_count_as_audio() -> None:
-    """A text of breaks alone ends at the limit of a context's audio, as speech does."""
-    options = ContextOptions(language="en", has_markup=True, max_lead_s=0)
-    opened = Opened(options=options, limits=Limits(max_audio_s=15.0))
-    opened.context.push_text("One." + 3 * '<break time="10s"/>')
-    opened.context.flush(1)
-    await until(lambda: not opened.context._can_read, "the text is divided")
-    opened.engine.make(1.0)
-    opened.engine.end_segment(len(opened.context.text))
-    events = [each async for each in opened.context]
-    assert (
-        sum(each.samples for each in events if isinstance(each, AudioChunk)) == 21 * SAMPLE_RATE_HZ
-    )
-    assert not any(isinstance(each, ContextFlushed) for each in events)
-    assert isinstance(events[-1], ContextDone) and events[-1].reason == "limit"
-
-
 # Cuts.
 
 
@@ -462,17 +341,6 @@ async def test_better_times_of_words_that_have_left_overtake_the_audio() -> None
     assert opened.calls == calls + 1
     assert opened.context.has_words_next and not opened.context.has_audio_next
     assert opened.context.next_event() == ContextWordsMoved(moved)
-    opened.context.abandon()
-
-
-async def test_better_times_that_are_sent_lie_inside_the_audio() -> None:
-    """A word that the aligner has not heard lies for it at the end of the audio."""
-    aligner = Aligner()
-    opened, _ = await estimated(aligner)
-    aligner.answer(at(ONE, 0.1), at(TWO, 2.0))
-    event = opened.context.next_event()
-    assert isinstance(event, ContextWordsMoved)
-    assert [each.start_sample for each in event.words] == [2400, 2 * SAMPLE_RATE_HZ - 1]
     opened.context.abandon()
 
 
@@ -586,15 +454,3 @@ async def test_a_lost_text_leaves_the_audio_of_the_words_that_surely_sounded() -
     assert failed.error.spoken_chars == len("One")
     ends = [each.end_sample for each in audio if isinstance(each, AudioChunk)]
     assert ends[-1] == sure.end_sample
-
-
-async def test_a_cancelled_failure_is_a_cancel() -> None:
-    """The client was not told of the failure, and the report has no code."""
-    opened = Opened()
-    opened.context.push_text(TEXT)
-    opened.context.fail(EngineError("it broke"))
-    opened.context.cancel()
-    assert not any(isinstance(each, ContextFailed) for each in opened.read())
-    assert opened.context.close().reason == "cancelled"
-    (report,) = opened.reports
-    assert (report.reason, report.code) == ("cancelled", None)

@@ -12,17 +12,13 @@ from testbed.servers import StartSynthesizer
 from voiceagent_tts.clones import CLONE_SUFFIX, SeenClones, VoiceFolder
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
-    ContextDone,
     ContextFailed,
     ContextWarned,
-    ContextWords,
     Source,
 )
-from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.voices import VoiceBook
 from voiceagent_tts.word_times.processes import Aligners
@@ -32,12 +28,10 @@ LEXICON = check_entries({"nginx": "engine x", "New York": "Noo Yawk"})
 
 
 def near(samples: int) -> Any:
-    """As long as that, for espeak."""
     return pytest.approx(samples, rel=0.02)  # espeak's speech of a text varies in one process
 
 
 async def spoken(context: Context, text: str, step: int = 1_000) -> ContextOutput:
-    """Speak `text` in deltas of `step` characters."""
     for start in range(0, len(text), step):
         context.push_text(text[start : start + step])
     context.finish()
@@ -81,29 +75,6 @@ async def test_the_cut_is_in_the_clients_text(start_synthesizer: StartSynthesize
         cut = context.cut(each.start_sample + 1)
         assert cut.text_spoken + cut.text_remaining == text
         assert cut.text_spoken == text[: each.word.char_end]
-
-
-@pytest.mark.parametrize("speed", [1.0, 3.0])
-async def test_a_break_is_silence(start_synthesizer: StartSynthesizer, speed: float) -> None:
-    """The words after it are later by as much; `test_listener_clock` checks it to the sample."""
-    synthesizer = await start_synthesizer()
-    options = replace(MARKUP, speech=SpeechOptions(speed=speed))
-    spoken_with: dict[int, tuple[np.ndarray, list[WordTimestamp]]] = {}
-    for ms in (1, 701):
-        text = f'Hello there. <break time="{ms}ms"/>Good bye now.'
-        spoken_with[ms] = await heard(await synthesizer.open(options), text)
-    (short, short_words), (long, long_words) = spoken_with[1], spoken_with[701]
-    break_samples = ms_to_samples(700)
-    assert len(long) - len(short) == pytest.approx(break_samples, abs=24 * 20)
-    assert [each.word.text for each in long_words] == ["Hello", "there.", "Good", "bye", "now."]
-    moved = [
-        late.start_sample - early.start_sample
-        for early, late in zip(short_words, long_words, strict=True)
-    ]
-    assert moved == pytest.approx([0, 0, *[break_samples] * 3], abs=24 * 20)
-    end, start = long_words[1].end_sample, long_words[2].start_sample
-    assert end is not None
-    assert np.count_nonzero(long[end:start] == 0) >= break_samples
 
 
 async def test_an_aligner_follows_what_is_said(start_synthesizer: StartSynthesizer) -> None:
@@ -150,31 +121,6 @@ async def test_what_is_known_of_a_voice_ends_with_its_recording(
     assert aligners.voice_levels.level_of(second) == 0.0
     await heard(await synthesizer.open(options), "This is long enough to tell how loud it is.")
     assert aligners.voice_levels.level_of(second) > 0.0
-
-
-async def test_markup_is_off_unless_asked_for(start_synthesizer: StartSynthesizer) -> None:
-    """Tags are then removed by cleaner, as in any text."""
-    synthesizer = await start_synthesizer()
-    said = await spoken(await synthesizer.open(UNPACED), 'Hello <break time="5s"/> there.')
-    assert said.samples < 4 * 24_000
-
-
-async def test_the_client_writes_an_entry_no_further(start_synthesizer: StartSynthesizer) -> None:
-    """What is held back is spoken after the buffer delay, as it is written."""
-    synthesizer = await start_synthesizer()
-    context = await synthesizer.open(
-        ContextOptions("default", "en", max_buffer_delay_ms=50, lexicon=LEXICON)
-    )
-    context.push_text("Hello there. nginx")
-    words: list[str] = []
-    async for event in context:
-        if isinstance(event, ContextWords):
-            words += [each.word.text for each in event.words]
-        if "there." in words:
-            context.finish()
-        if isinstance(event, ContextDone):
-            break
-    assert words == ["Hello", "there.", "nginx"]
 
 
 async def test_ipa_that_cannot_be_said_is_a_warning(start_synthesizer: StartSynthesizer) -> None:

@@ -60,18 +60,3 @@ def test_no_segment_ends_inside_a_reading(before: str) -> None:
     (reading,) = spoken.readings
     assert (reading.char_start, reading.char_end) == (len(before), len(before + element))
     assert spoken.char_start <= reading.char_start < reading.char_end <= spoken.char_end
-
-
-@pytest.mark.parametrize("lengths", [[1] * 100, [7, 1, 1, 90, 2, 3], [60, 30, 20, 10], [200]])
-def test_a_part_of_the_text_is_that_part_however_it_came(lengths: list[int]) -> None:
-    """Words are cut out of the text by their offsets, whatever was received at once."""
-    text = "".join(chr(0x4E00 + number) for number in range(sum(lengths)))
-    voice = Voice("nova", "worker")
-    request = ContextRequest(ContextOptions(), voice, None, "segment", SpeechOptions(), 1.0)
-    intake, at = Intake(request, Limits()), 0
-    for length in lengths:
-        intake.receive(text[at : at + length])
-        at += length
-        for start in range(0, at + 2, 5):
-            assert intake.text_between(start, start + 9) == text[:at][start : start + 9]
-        assert intake.text == text[:at]

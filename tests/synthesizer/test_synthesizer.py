@@ -12,16 +12,6 @@ from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 
-async def test_a_probe_is_no_open_context(start_synthesizer: StartSynthesizer) -> None:
-    """The metrics leave out the server's own probes."""
-    synthesizer = await start_synthesizer()
-    context = await synthesizer.open(ContextOptions(max_lead_s=0, is_probe=True))
-    assert synthesizer.contexts_active == 0
-    context.push_text("ok")
-    context.finish()
-    assert (await collect(context)).samples > 0
-
-
 async def test_a_lexicon_is_kept_for_its_owner(start_synthesizer: StartSynthesizer) -> None:
     """Contexts of one key share it; no other key finds out by the time which lexicons there are."""
     synthesizer = await start_synthesizer()
@@ -35,7 +25,6 @@ async def test_a_lexicon_is_kept_for_its_owner(start_synthesizer: StartSynthesiz
 
 
 async def test_closing_ends_every_context(start_synthesizer: StartSynthesizer) -> None:
-    """A context that is being read ends when its synthesizer closes."""
     synthesizer = await start_synthesizer()
     context = await synthesizer.open(UNPACED)
     context.push_text(SENTENCE * 50)

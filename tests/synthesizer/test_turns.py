@@ -19,29 +19,11 @@ async def _iterations(turns: Turns, takes: list[tuple[str, int]]) -> list[list[s
     return [each for each in done if each]
 
 
-async def test_an_iteration_does_so_much_and_little_more() -> None:
-    """The last piece may exceed the cost; without `most`, there is one piece in each iteration."""
-    takes = [("a", 2), ("a", 2), ("a", 3), ("a", 1)]
-    assert [len(each) for each in await _iterations(Turns(3), takes)] == [2, 1, 1]
-    assert [len(each) for each in await _iterations(Turns(), [("a", 1)] * 3)] == [1, 1, 1]
-
-
 async def test_an_owner_waits_for_one_piece_of_each_other() -> None:
     """Hundreds of pieces of another one that came before do not delay its only one."""
     takes = [("many", 1)] * 300 + [("few", 1)] * 2 + [("one", 1)]
     order = [owner for each in await _iterations(Turns(), takes) for owner in each]
     assert order[:7] == ["many", "many", "few", "one", "many", "few", "many"]
-
-
-async def test_no_piece_overtakes_those_that_wait() -> None:
-    """A turn is free where none waits, and once in an iteration."""
-    turns, seen = Turns(), list[bool]()
-    assert turns.take_now()
-    turns.add("a", lambda: seen.append(turns.take_now()))
-    assert not turns.take_now()
-    await until(lambda: bool(seen), "the piece is done")
-    assert seen == [False], "this iteration is for the piece that waited"
-    await until(turns.take_now, "the turn is free again")
 
 
 async def test_a_piece_that_fails_keeps_none_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,24 +39,6 @@ async def test_a_piece_that_fails_keeps_none_from_its_turn(monkeypatch: pytest.M
         turns.take("a", work)
     await until(lambda: done == ["next"], "the next one has its turn")
     assert len(failed) == 1
-
-
-async def test_tasks_wait_for_their_turns() -> None:
-    """One goes on at once, the others in one iteration each."""
-    turns, done = Turns(), list[int]()
-
-    async def work(number: int) -> None:
-        await turns.wait("a")
-        done.append(number)
-
-    tasks = [asyncio.create_task(work(number)) for number in range(4)]
-    await asyncio.sleep(0)
-    seen = [len(done)]
-    while len(done) < 4:
-        await asyncio.sleep(0)
-        seen.append(len(done))
-    assert done == [0, 1, 2, 3] and max(b - a for a, b in zip([0, *seen], seen, strict=False)) == 1
-    await asyncio.gather(*tasks)
 
 
 async def test_a_turn_that_nobody_waits_for_costs_none() -> None:

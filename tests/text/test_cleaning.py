@@ -7,15 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from testbed.texts import ALL, agent_text, any_text, chunked
-from testbed.timing import is_linear
+from testbed.texts import agent_text, any_text, chunked
 from voiceagent_tts.text import cleaning
 from voiceagent_tts.text.cleaning import Cleaner, Speakable, speakable
-from voiceagent_tts.text.words import is_spoken
 
 
 def spoken(text: str) -> str:
-    """The spoken text, without offsets."""
     return speakable(text).spoken
 
 
@@ -31,7 +28,6 @@ def spoken(text: str) -> str:
     ],
 )
 def test_what_is_speakable_stays(text: str) -> None:
-    """Text without decoration is spoken as written, character for character."""
     assert spoken(text) == text
     assert speakable(text).offsets == tuple(range(len(text)))
 
@@ -161,7 +157,6 @@ def test_an_entity_is_spoken_as_its_character_in_any_part(pieces: list[str], cha
 
 
 def test_offsets_point_at_the_source_character() -> None:
-    """Each spoken character has the offset of its source, even after skipped or replaced ones."""
     text = "**Hi** [you](http://x) a\u0301_b"
     result = speakable(text)
     assert result.spoken == "Hi you á b"
@@ -171,7 +166,6 @@ def test_offsets_point_at_the_source_character() -> None:
 @settings(deadline=None)
 @given(agent_text() | any_text())
 def test_offsets_are_valid_and_never_decrease(text: str) -> None:
-    """Offsets are indices of the text, one per spoken character, in order."""
     result = speakable(text)
     assert len(result.offsets) == len(result.spoken)
     assert list(result.offsets) == sorted(result.offsets)
@@ -215,33 +209,6 @@ def test_nothing_unspeakable_is_spoken(text: str) -> None:
     assert result == result.strip()
 
 
-@settings(deadline=None)
-@given(agent_text() | any_text())
-def test_a_second_pass_adds_no_letters(text: str) -> None:
-    """The spoken text has letters only where the text has letters."""
-    assert is_spoken(text) or not is_spoken(spoken(text))
-
-
-@pytest.mark.parametrize("text", ALL)
-def test_corpus_keeps_its_words(text: str) -> None:
-    """Nearly every letter of an agent's text is spoken; link targets and tags are not."""
-    letters = [c for c in unicodedata.normalize("NFKC", text) if c.isalnum()]
-    kept = [c for c in unicodedata.normalize("NFKC", spoken(text)) if c.isalnum()]
-    assert len(kept) >= 0.65 * len(letters)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    ["*", "[", "(", "<", "`", "_", "#", "|", "~", "\\", " ", "\n", "=", ">"]
-    + ["[a](", "![", "](", "<a ", "<!--", '[a](b "', "- ", "|-", "[^", "1*", "_a", "[a]["]
-    + ["a\u0301", "\n ", "```\n", "[a](a(b)", "<br ", "https://", "😊", "|:-", "a_", "a_b@"],
-)  # fmt: skip
-def test_time_is_linear(unit: str) -> None:
-    """Eight times as many unbalanced markers take about eight times as long."""
-    assert is_linear(speakable, unit)
-    assert is_linear(lambda text: speakable("x " + text), unit)
-
-
 def by_the_rules(text: str) -> Speakable:
     """The spoken text, for which every rule is tried."""
     with patch.object(cleaning, "_CLEAN", cleaning.re.compile(r"(?!)")):
@@ -255,13 +222,6 @@ def test_each_clean_character_stays_by_the_rules() -> None:
     assert len(clean) > 30_000
     for text in (clean, "a".join(clean), "가".join(clean)):
         assert by_the_rules(text) == Speakable(text, tuple(range(len(text))))
-
-
-def test_a_segment_behind_another_one_stays_by_the_rules() -> None:
-    """The space before a later segment is skipped, as by the rules, and is counted."""
-    for text in (" And here.", " 3.5 km", " (a)", " '", " ", "  two", " /x", " -a", " :b"):
-        assert speakable(text) == by_the_rules(text)
-    assert speakable(" And").offsets == (1, 2, 3)
 
 
 @settings(max_examples=500)

@@ -13,7 +13,6 @@ TEXT = "One two, three. 🎉 "
 
 
 def timed(text: str, starts: list[int], ends: list[int | None]) -> list[WordTimestamp]:
-    """The words of a text with the given times."""
     words = split_words(text)
     return [
         WordTimestamp(word, start, end, confidence=1.0)
@@ -46,13 +45,11 @@ def test_a_word_is_heard_from_its_start(played: int, spoken: str, is_partial: bo
 
 
 def test_more_words_may_come() -> None:
-    """While more words may come, the cut ends at the last word, not at the text's end."""
     cut = cut_text(TEXT + "Four", WORDS, 10_000, is_final=False)
     assert cut == Cut("One two, three. 🎉", " Four", is_partial=False)
 
 
 def test_an_unknown_end_is_partial_until_the_context_is_final() -> None:
-    """A word with an unknown end is partial until no more words will come."""
     words = timed("One two", [100, 200], [180, None])
     assert cut_text("One two", words, 250, is_final=False) == Cut("One two", "", is_partial=True)
     assert cut_text("One two ", words, 250, is_final=True) == Cut("One two ", "", is_partial=False)
@@ -82,15 +79,6 @@ def test_both_texts_joined_are_the_text(text: str, data: st.DataObject) -> None:
         assert cut.text_spoken + cut.text_remaining == text
         assert len(cut.text_spoken) >= heard
         heard = len(cut.text_spoken)
-
-
-def test_words_may_start_together() -> None:
-    """Words that start on the same sample are heard together."""
-    words = [
-        WordTimestamp(Word("a", 0, 1), 10, 10, confidence=0.0),
-        WordTimestamp(Word("b", 2, 3), 10, 20, confidence=0.0),
-    ]
-    assert cut_text("a b", words, 11, is_final=False).text_spoken == "a b"
 
 
 def test_an_estimate_after_the_audio_is_heard_with_its_end() -> None:

@@ -15,7 +15,6 @@ def matcher(*written: str) -> EntryMatcher:
 
 
 def found(lexicon: EntryMatcher, text: str) -> list[tuple[str, str]]:
-    """Every match as written, and the entry that matched."""
     matches: list[tuple[str, str]] = []
     at = 0
     while at < len(text):

@@ -116,7 +116,6 @@ def test_nothing_is_left_that_a_voice_cannot_read(language: str) -> None:
 
 
 def spoken_by_word(text: str, language: str = "en") -> list[str]:
-    """What is said for each of the client's words."""
     spoken = normalize(said(text, 100, ()), language, reads_digits=False)
     return [
         "".join(
@@ -129,7 +128,6 @@ def spoken_by_word(text: str, language: str = "en") -> list[str]:
 
 
 def test_offsets_are_those_of_what_is_said() -> None:
-    """Each word of the client is spoken by the characters that have its offsets."""
     assert spoken_by_word("Pay $42.50 by 2026-11-25 at 5 km.") == [
         "Pay",
         "forty-two dollars and fifty cents",

@@ -25,13 +25,6 @@ def test_pieces_have_all_words_of_a_segment(text: str) -> None:
     assert all(len(piece.said.text) <= 250 for piece in pieces)
 
 
-def test_a_segment_of_the_server_is_one_piece() -> None:
-    """A sentence is read as a whole, so that it sounds like one."""
-    text = "When it rains, which is often, we read; or we talk, and drink some tea."
-    (piece,) = split_pieces(Segment(text, 0))
-    assert piece.ends_clause and not piece.is_silent
-
-
 def test_a_reading_is_said_where_its_span_begins() -> None:
     """A piece says the readings of its own spans."""
     text = "A word. " + "b" * 5 + "."

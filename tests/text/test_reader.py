@@ -1,7 +1,5 @@
 """The reader: readings and breaks of a text, however it was split into deltas."""
 
-import string
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -54,7 +52,6 @@ def joined(parts: list[Passage | Pause]) -> list[Part]:
 
 
 def read(*deltas: str) -> list[Part]:
-    """What is read of a text in deltas."""
     reader = Reader([LEXICON], has_markup=True)
     parts = [part for delta in deltas for part in reader.push(delta)]
     return joined(parts + reader.flush())
@@ -63,7 +60,6 @@ def read(*deltas: str) -> list[Part]:
 @given(texts().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 @example(("new york nginx", ["n", "ew", " york n", "ginx"]))
 def test_the_split_into_deltas_does_not_matter(case: tuple[str, list[str]]) -> None:
-    """For any split the result is that of the whole text."""
     text, deltas = case
     assert read(*deltas) == read(text)
 
@@ -86,14 +82,6 @@ def test_offsets_are_those_of_the_client(text: str) -> None:
         assert shown == "x" if at in inside else shown in (written, " ")
     ends = [0, *(each.char_end for each in readings)]
     assert all(end <= each.char_start for end, each in zip(ends, readings, strict=False))
-
-
-@given(st.text(alphabet=string.ascii_letters + "<>/ .,\n" + "重é", max_size=40))
-def test_a_text_without_entries_passes_untouched(text: str) -> None:
-    """Bit for bit, at once where there is no lexicon and no markup."""
-    assert Reader().push(text) == [Passage(text)]
-    reader = Reader([EntryMatcher(check_entries({"zzz0": "x"}))], has_markup=False)
-    assert joined(reader.push(text) + reader.flush()) == [(text, ())]
 
 
 def test_entries_do_not_apply_to_what_others_say() -> None:

@@ -1,12 +1,10 @@
 """What is said for a masked text."""
 
 from hypothesis import given
-from hypothesis import strategies as st
 
-from testbed.texts import any_text, chunked
+from testbed.texts import chunked
 from voiceagent_tts.core import Reading
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.feed import TextFeed
 from voiceagent_tts.text.reader import Passage, Reader
@@ -33,14 +31,6 @@ def test_a_reading_that_began_before_is_said_already() -> None:
     assert said("xx rest", 6, [reading]).text == "rest"
 
 
-@given(any_text())
-def test_without_readings_it_is_cleaning_alone(text: str) -> None:
-    """Characters and offsets."""
-    cleaned = speakable(text)
-    result = said(text, 0, ())
-    assert (result.text, result.offsets) == (cleaned.spoken, cleaned.offsets)
-
-
 TEXT = "Run nginx in New York, please. nginx's log is *nginx* and 重庆 too."
 LEXICON = EntryMatcher(
     check_entries({"nginx": "engine x", "new york": "noo yawk", "重庆": "chongching"})
@@ -63,30 +53,3 @@ def test_token_feeding_says_the_readings(deltas: list[str]) -> None:
     assert fed(deltas) == (
         "Run engine x in noo yawk, please. engine x's log is engine x and chongching too."
     )
-
-
-@given(st.sampled_from(["Use nginx now", "Go nginx, go"]))
-def test_token_feeding_is_not_delayed(text: str) -> None:
-    """The word before an entry is fed as soon as it is without a lexicon."""
-    plain, feed = TextFeed(10_000), TextFeed(10_000)
-    reader = Reader([LEXICON])
-    before, after = [0], [0]
-    for character in text:
-        before += [each.char_end for each in plain.push(character)]
-        after += [
-            each.char_end
-            for part in reader.push(character)
-            if isinstance(part, Passage)
-            for each in feed.push(part.text, part.readings)
-        ]
-        assert after[-1] >= before[-1], character
-
-
-def test_ipa_that_was_removed_is_left_out() -> None:
-    """A reading without letters to speak has no place; the others are found where they are said."""
-    readings = (Reading(0, 1, "a", "a"), Reading(2, 3, "***", "b"), Reading(4, 5, "c d", "c"))
-    spoken = said("x x x", 0, readings)
-    assert [(spoken.text[place.start : place.stop], ipa) for place, ipa in spoken.ipa] == [
-        ("a", "a"),
-        ("c d", "c"),
-    ]

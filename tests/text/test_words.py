@@ -5,15 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.texts import agent_text, any_text, chunked
-from testbed.timing import is_linear
 from voiceagent_tts.core import Word
-from voiceagent_tts.text.words import is_spoken, is_syllabic, split_words
-from voiceagent_tts.word_times import growing_words as module
+from voiceagent_tts.text.words import is_spoken, split_words
 from voiceagent_tts.word_times.growing_words import GrowingWords
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, without their offsets."""
     return [word.text for word in split_words(text)]
 
 
@@ -31,7 +28,6 @@ def words(text: str) -> list[str]:
     ],
 )
 def test_white_space_separates_words(text: str, expected: list[str]) -> None:
-    """Outside Han and Kana a word is a run without white space."""
     assert words(text) == expected
 
 
@@ -50,7 +46,6 @@ def test_white_space_separates_words(text: str, expected: list[str]) -> None:
     ],
 )
 def test_han_and_kana_are_words_by_base_character(text: str, expected: list[str]) -> None:
-    """Small kana, long-vowel marks and combining marks stay with their base character."""
     assert words(text) == expected
 
 
@@ -91,7 +86,6 @@ def test_tokens_without_letters_join_the_word_before(text: str, expected: list[s
 
 @pytest.mark.parametrize("text", ["", " \n", "🎉", "--- ***", "\u0301", "\u3099", "\ud83d", "__"])
 def test_a_text_without_letters_has_no_words(text: str) -> None:
-    """A text without a letter or digit has no words."""
     assert split_words(text) == []
     assert not is_spoken(text)
 
@@ -114,31 +108,8 @@ def test_words_are_verbatim_ordered_and_complete(text: str) -> None:
     )
 
 
-@settings(deadline=None)
-@given(agent_text())
-def test_a_combining_mark_is_never_split_from_its_base(text: str) -> None:
-    """No word begins with a mark, unless the text or a token does."""
-    for word in split_words(text):
-        before = text[: word.char_start]
-        if before and not before[-1].isspace():
-            assert word.text[0] not in "\u0301\u200d\ufe0f\u3099"
-
-
-@pytest.mark.parametrize("unit", ["a", "好", "a好", "好，", "a.", "!", "#", "🎉", "a ", "ー", "「"])
-def test_time_is_linear(unit: str) -> None:
-    """Eight times the text takes about eight times as long, even without white space."""
-    assert is_linear(split_words, unit)
-    assert is_linear(lambda text: split_words("好" + text), unit)
-
-
-def test_syllabic_scripts_are_han_and_kana() -> None:
-    """Hangul and Latin put white space between their words, Han and Kana do not."""
-    assert [c for c in "好あア한a5。" if is_syllabic(c)] == ["好", "あ", "ア"]
-
-
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 def test_words_of_a_growing_text_are_those_of_the_whole(case: tuple[str, list[str]]) -> None:
-    """The words do not depend on how the text was split into deltas."""
     text, deltas = case
     growing = GrowingWords()
     words = [word for delta in deltas for word in growing.push(delta)]
@@ -154,15 +125,6 @@ def test_text_after_finish_begins_a_word() -> None:
     ]  # fmt: skip
 
 
-def test_a_long_delta_that_ends_inside_a_word_splits_no_word() -> None:
-    """Thousands of characters at once, split anywhere, give the words of the whole text."""
-    text = "This sentence is one of many that follow each other. " * 60
-    growing = GrowingWords()
-    grown = growing.push(text[:1492]) + growing.push(text[1492:]) + growing.finish()
-    assert text[1491:1493].isalpha()
-    assert grown == split_words(text)
-
-
 @pytest.mark.parametrize("end", ["there", "(there", "「好」ab"])
 @pytest.mark.parametrize("start", ["", "Hi ", "one (two"])
 @pytest.mark.parametrize("unit", ["😀 ", "🎉", "- ", " ", "a"])
@@ -176,23 +138,3 @@ def test_a_long_word_is_split_at_the_same_place(start: str, unit: str, end: str)
         for at in range(0, len(text), chars):
             parts += growing.push(text[at : at + chars])
         assert parts + growing.finish() == expected
-
-
-@pytest.mark.parametrize("unit", ["- ", "🎉 ", "!", " ", "\0"])
-def test_text_without_words_is_scanned_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a text has no letter, each of its characters is examined once."""
-    scanned_chars = 0
-
-    def counting(text: str, char_base: int = 0) -> list[Word]:
-        nonlocal scanned_chars
-        scanned_chars += len(text)
-        return split_words(text, char_base)
-
-    monkeypatch.setattr(module, "split_words", counting)
-    growing, text = GrowingWords(), unit * 300
-    for character in text:
-        assert growing.push(character) == []
-    assert scanned_chars == len(text)
-    grown = growing.push("on") + growing.push("e two") + growing.finish()
-    assert grown[-1].text == "two"
-    assert " ".join(word.text for word in grown) == f"{text}one two".strip()

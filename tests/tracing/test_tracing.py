@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import time
 
 import httpx
 import pytest
@@ -25,7 +24,6 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def only(receiver: OtlpReceiver, name: str) -> ReceivedSpan:
-    """Wait for the one span of this name."""
     await until(lambda: bool(receiver.named(name)), f"a span {name}")
     (span,) = receiver.named(name)
     return span
@@ -151,7 +149,6 @@ def test_a_malformed_parent_starts_a_trace_of_its_own(given: str) -> None:
 async def test_a_collector_that_is_away_delays_nothing(
     monkeypatch: pytest.MonkeyPatch, start_server: StartServer, free_port: int
 ) -> None:
-    """Without an answer of the collector, a context is spoken as ever."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", free_port))
         silent.listen()  # accepts, and never answers
@@ -161,21 +158,6 @@ async def test_a_collector_that_is_away_delays_nothing(
             events = [event async for event in client.say("Hello.", language="en")]
         assert events
         assert server.state.synthesizer.contexts_active == 0
-
-
-async def test_events_keep_the_order_of_their_moments(
-    receiver: OtlpReceiver, host: trace.Tracer
-) -> None:
-    """However close together they are, and whatever passes between two looks at a clock."""
-    span = Tracer(host).start("close", "internal")
-    moments = [time.monotonic() + number * 1e-6 for number in range(100)]
-    for number, moment in enumerate(moments):
-        span.event(str(number), moment)
-    span.end()
-    exported = await only(receiver, "close")
-    times = [at for _, at in exported.events]
-    assert times == sorted(times)
-    assert exported.start_ns <= times[0]
 
 
 def test_nothing_is_traced_by_default() -> None:

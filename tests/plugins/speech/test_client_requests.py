@@ -25,7 +25,6 @@ REQUESTS = json.loads((Path(__file__).parent / "client_requests.json").read_text
 async def test_a_client_is_served_or_refused(
     http: httpx.AsyncClient, request_: dict[str, Any]
 ) -> None:
-    """Each request of the table has its answer."""
     answer = await http.post(request_.get("path", "/v1/audio/speech"), json=request_["body"])
     if code := request_.get("refusal"):
         assert 400 <= answer.status_code < 502, answer.text
@@ -33,15 +32,6 @@ async def test_a_client_is_served_or_refused(
     else:
         assert answer.status_code == 200, answer.text
         assert len(answer.content) > 1_000
-
-
-@pytest.mark.parametrize("path", ["/v1/audio/speech/batch"])
-async def test_items_of_a_batch_are_refused_alike(http: httpx.AsyncClient, path: str) -> None:
-    """The error names the item."""
-    item = {"input": "Hello.", "ref_audio": "data:audio/wav;base64,AAAA"}
-    answer = await http.post(path, json={"items": [{"input": "Hello."}, item]})
-    assert answer.json()["error"]["code"] == "not_supported"
-    assert answer.json()["error"]["message"].startswith("items.1.ref_audio: expected")
 
 
 async def test_the_served_model_has_a_name(http: httpx.AsyncClient) -> None:
@@ -124,12 +114,6 @@ async def test_kokoros_letters_are_languages(letter: str, language: str) -> None
     """An ignored one would read Spanish as if it were English."""
     request = SpeechRequest.model_validate({"input": "Hola.", "lang_code": letter})
     assert request.options(Served()).language == language
-
-
-async def test_a_letter_of_no_language_is_refused(http: httpx.AsyncClient) -> None:
-    """As any other unknown language is."""
-    answer = await http.post("/v1/audio/speech", json={"input": "Hi.", "lang_code": "q"})
-    assert answer.json()["error"]["code"] == "invalid_language"
 
 
 async def test_auto_leaves_the_language_to_the_text(http: httpx.AsyncClient, wire: Wire) -> None:

@@ -23,7 +23,6 @@ LINES = {"voice": "nova", "language": "en", "response_format": "pcm", "stream_fo
 
 
 async def test_lines_have_words_before_their_audio(http: httpx.AsyncClient) -> None:
-    """Every word arrives before the audio in which it sounds, and all audio arrives."""
     text = "The first sentence is short. The second one has a few more words in it."
     response = await http.post("/v1/audio/speech", json={**LINES, "input": text})
     assert response.headers["content-type"] == "application/x-ndjson"
