@@ -23,7 +23,7 @@ tell(Child(argv, {}, pathlib.Path(sys.argv[1]) / "log")._process.pid)
 """,
     "other work": """
 import psutil
-from benchmarks.bargein.other_work import busy_loops
+from benchmarks.bargein.run import busy_loops
 with busy_loops(2):
     tell(*(each.pid for each in psutil.Process().children()))
 """,
