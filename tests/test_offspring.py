@@ -22,7 +22,6 @@ with RedisProcess(free_ports(1)[0]) as redis, redis.suspended():
     tell(redis._process.pid)
 """
 READERS = {
-    "benchmarks/gpu/run.py": "the process group reads a pipe: tests/benchmarks/test_gpu.py",
     "testbed/fork_server.py": "reads a socket",
     "voiceagent_tts/plugins/clones/cloner_processes.py": "the cloner asks for the signal itself",
     "voiceagent_tts/plugins/lexicons/reader.py": "reads a pipe",

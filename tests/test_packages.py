@@ -24,7 +24,7 @@ BROUGHT_BY = {
     "packaging": "pytest",
     "fontTools": "matplotlib",
     "sentencepiece": "pocket-tts",
-    "qwen_tts": "benchmarks/engine/peer_packages.py",
+    "qwen_tts": "benchmarks/engine/official_speaker.py",
 }
 """Modules of packages that are not declared -> the package or program that installs them."""
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.bargein.other_work import BUSY_LOOPS
 from testbed.throttled import VARIABLE
 from voiceagent_tts.plugins.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
 
 SESSIONS = 8
+BUSY_LOOPS = 2
+"""Processes beside the sessions that a condition with other work runs."""
 _LANGUAGES = ("en", "zh", "ja", "de", "es")
 _SHORT_LEAD_S = 0.5
 """With a larger lead, all audio of a short reply would arrive before the fault."""
@@ -44,9 +45,7 @@ class ServerSpec:
             # What was played is found in the engine's samples, which a mark would change.
             "VOICEAGENT_TTS_WATERMARK": "false",
         }
-        if self.aligner is not None:
-            settings["VOICEAGENT_TTS_ALIGNER"] = self.aligner
-        return settings
+        return settings | ({"VOICEAGENT_TTS_ALIGNER": self.aligner} if self.aligner else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,7 @@ class Condition:
     def plans(self, rng: random.Random) -> list[list[Cut]]:
         """The cuts of each session."""
         planned = plan(self.cuts, self.sessions, rng, self.languages, self.latest_s)
-        if self.kills_engine:
-            planned = [with_faults(cuts, rng) for cuts in planned]
-        return planned
+        return [with_faults(cuts, rng) for cuts in planned] if self.kills_engine else planned
 
 
 def _at(rtf: float, **throttle: Any) -> ServerSpec:
@@ -130,8 +127,7 @@ def chosen_conditions(*, is_quick: bool, only: str) -> list[Condition]:
     """
     named = [condition for condition in CONDITIONS if condition.name == only]
     chosen = named or [condition for condition in CONDITIONS if only in condition.name]
-    if is_quick and not only:
-        chosen = [condition for condition in chosen if condition.is_quick]
     if is_quick:
+        chosen = [condition for condition in chosen if condition.is_quick or only]
         return [replace(condition, cuts=condition.sessions) for condition in chosen]
     return chosen

@@ -1,1 +1,1 @@
-"""How fast is the engine, stage by stage, and how does it compare with other runtimes?"""
+"""What does a frame launch, and how does the engine compare with the official package?"""

@@ -23,24 +23,22 @@ along a speech are also the most likely ones in that precision.
 Missing parts are created under `out/`: the packages are downloaded, the checkpoint is generated.
 """
 
-import contextlib
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.common.report import provenance, publish
-from benchmarks.engine.answering import Child
-from benchmarks.engine.peer_packages import ahead_of_others, package_folder
+from benchmarks.engine.child import Child
+from benchmarks.engine.official_speaker import package_folder
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.options import Precision
@@ -49,11 +47,10 @@ from voiceagent_tts.offspring import Following
 Official = Literal["float32", "bfloat16"]
 """Precisions of the official package."""
 
-SPEAKER, _LANGUAGE = "ryan", "English"
-TEXT = agent_monologue(seed=1, words=22)
+_SPEAKER, _LANGUAGE = "ryan", "English"
+_TEXT = agent_monologue(seed=1, words=22)
 """A text that takes about ten seconds."""
-
-_LONG_S = 10.0
+_LONG_FRAMES = round(10.0 / FRAME_S)
 _SHORT_FRAMES = 2
 _OUT = Path("out")
 
@@ -63,18 +60,46 @@ class Contest:
     """Two sides that speak in turns.
 
     Attributes:
-        name: name in reports.
+        figure: name of the ratio in the JSON line.
+        name: name in the table.
         official: precision of the official package.
         ours: our precision.
-        layout: layout of our weights.
         target: ratio to reach.
+        layout: layout of our weights.
     """
 
+    figure: str
     name: str
     official: Official
     ours: Precision
-    layout: Literal["plain", "packed"]
     target: float
+    layout: Literal["plain", "packed"] = "packed"
+
+
+def contests(best: Precision) -> list[Contest]:
+    """The comparisons, where our fastest precision is `best`."""
+    return [
+        Contest("frames_ratio_plain", "plain", "float32", "float32", 1.1, "plain"),
+        Contest("frames_ratio_equal_precision", "float32", "float32", "float32", 2.5),
+        Contest("frames_ratio_bfloat16", "bfloat16", "float32", "bfloat16", 2.5),
+        Contest("frames_ratio_int8", "int8", "float32", "int8", 3.0),
+        Contest("frames_ratio_best", f"best ({best})", "float32", best, 4.0),
+        Contest("frames_ratio_best_vs_official_bf16", f"best ({best})", "bfloat16", best, 1.5),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a contest: milliseconds per frame of every round."""
+
+    contest: Contest
+    official_ms: list[float]
+    our_ms: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """The official median divided by ours."""
+        return round(statistics.median(self.official_ms) / statistics.median(self.our_ms), 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +110,6 @@ class Speech:
     first_audio_s: float
     total_s: float
     peak_mb: float
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a contest: milliseconds per frame of every round."""
-
-    contest: Contest
-    official: list[float]
-    ours: list[float]
-
-    @property
-    def frames_ratio(self) -> float:
-        """The official median divided by ours."""
-        return statistics.median(self.official) / statistics.median(self.ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,165 +126,108 @@ class Sides:
     checkpoint: Path
     packages: Path
     threads: int
-    text: str
+    text: str = _TEXT
 
     def official(self, precision: Official) -> Child:
         """Start the official package."""
-        argv = [
-            "-m",
-            "benchmarks.engine.official_speaker",
-            str(self.checkpoint),
-            precision,
-            SPEAKER,
-        ]
-        return self._child(argv, f"official-{precision}", **ahead_of_others(self.packages))
+        given = str(self.packages), str(self.checkpoint), precision, _SPEAKER
+        return Child("benchmarks.engine.official_speaker.load", *given, threads=self.threads)
 
-    def ours(self, precision: Precision, layout: str) -> Child:
+    def ours(self, precision: Precision, layout: str = "packed") -> Child:
         """Start our engine's rows."""
-        argv = [
-            "-m",
-            "benchmarks.engine.our_speaker",
-            str(self.checkpoint),
-            precision,
-            layout,
-            SPEAKER,
-        ]
-        return self._child(argv, f"ours-{precision}-{layout}")
+        given = str(self.checkpoint), precision, layout, _SPEAKER
+        return Child("benchmarks.engine.our_speaker.load", *given, threads=self.threads)
 
     def speak(self, child: Child, frames: int) -> Speech:
         """Make one call of either side."""
         return Speech(**child.ask(text=self.text, language=_LANGUAGE, frames=frames))
 
-    def frame_ms(self, child: Child, frames: int) -> float:
+    def hold(self, contest: Contest, rounds: int, frames: int) -> Result:
+        """Let both sides speak in turns; the side that begins alternates."""
+        result = Result(contest, [], [])
+        with (
+            self.official(contest.official) as official,
+            self.ours(contest.ours, contest.layout) as ours,
+        ):
+            for child in (official, ours):
+                self.speak(child, _SHORT_FRAMES)
+            turns = [(official, result.official_ms), (ours, result.our_ms)]
+            for number in range(rounds):
+                for child, figures_ms in turns if number % 2 else reversed(turns):
+                    figures_ms.append(self._frame_ms(child, frames))
+        return result
+
+    def _frame_ms(self, child: Child, frames: int) -> float:
         """Return the milliseconds that one more frame takes."""
         short, long = self.speak(child, _SHORT_FRAMES), self.speak(child, frames)
         return (long.total_s - short.total_s) / (long.frames - short.frames) * 1000
 
-    def choices(self, child: Child, frames: int, codes: list[list[int]]) -> dict[str, Any]:
-        """Return the codes that our side chooses along `codes`; without them, along its own."""
-        return child.ask(text=self.text, language=_LANGUAGE, frames=frames, codes=codes)
+    def long_speeches(self) -> tuple[Speech, Speech]:
+        """Let the official package and ours speak for ten seconds in float32, once each."""
+        speeches: list[Speech] = []
+        for start in (self.official, self.ours):
+            with start("float32") as child:
+                self.speak(child, _SHORT_FRAMES)
+                speeches.append(self.speak(child, _LONG_FRAMES))
+        return speeches[0], speeches[1]
 
-    def _child(self, argv: list[str], name: str, **environment: str) -> Child:
-        environment["OMP_NUM_THREADS"] = str(self.threads)
-        return Child([sys.executable, *argv], environment, _OUT / f"reference-{name}.log")
-
-
-def hold(
-    contest: Contest, sides: Sides, rounds: int, frames: int, tick: Callable[[], None]
-) -> Result:
-    """Let both sides speak in turns; the side that begins alternates."""
-    with (
-        sides.official(contest.official) as official,
-        sides.ours(contest.ours, contest.layout) as ours,
-    ):
-        for child in (official, ours):
-            sides.speak(child, _SHORT_FRAMES)
-        result = Result(contest, [], [])
-        turns = [(official, result.official), (ours, result.ours)]
-        for number in range(rounds):
-            for child, figures in turns if number % 2 else reversed(turns):
-                figures.append(sides.frame_ms(child, frames))
-                tick()
-    return result
-
-
-@dataclass(frozen=True, slots=True)
-class FirstAudio:
-    """Seconds until the first audio of a text of ten seconds, and the peak memory."""
-
-    official: Speech
-    ours: Speech
-
-
-def compare_first_audio(contest: Contest, sides: Sides, tick: Callable[[], None]) -> FirstAudio:
-    """Let each side speak for ten seconds, once."""
-    frames = round(_LONG_S / FRAME_S)
-    with sides.ours(contest.ours, contest.layout) as ours:
-        sides.speak(ours, _SHORT_FRAMES)
-        our_speech = sides.speak(ours, frames)
-        tick()
-    with sides.official(contest.official) as official:
-        sides.speak(official, _SHORT_FRAMES)
-        official_speech = sides.speak(official, frames)
-        tick()
-    return FirstAudio(official_speech, our_speech)
-
-
-def top_1_agreement(sides: Sides, best: Precision, frames: int, tick: Callable[[], None]) -> float:
-    """Return the share of float32's most likely codes that are also the most likely in `best`."""
-    with sides.ours("float32", "packed") as exact:
-        expected = sides.choices(exact, frames, [])
-        tick()
-    with sides.ours(best, "packed") as fast:
-        found = sides.choices(fast, frames, expected["codes"])
-        tick()
-    pairs = [
-        pair
-        for frame in zip(expected["choices"], found["choices"], strict=True)
-        for pair in zip(*frame, strict=True)
-    ]
-    return statistics.fmean(one == other for one, other in pairs)
-
-
-def _contests(best: Precision) -> list[Contest]:
-    return [
-        Contest("plain", "float32", "float32", "plain", 1.1),
-        Contest("float32", "float32", "float32", "packed", 2.5),
-        Contest("bfloat16", "float32", "bfloat16", "packed", 2.5),
-        Contest("int8", "float32", "int8", "packed", 3.0),
-        Contest(f"best ({best})", "float32", best, "packed", 4.0),
-        Contest(f"best ({best})", "bfloat16", best, "packed", 1.5),
-    ]
-
-
-def _table(results: list[Result]) -> Table:
-    table = Table("comparison", "official", "ours", "ratio", "target")
-    for result in results:
-        contest = result.contest
-        cells = [
-            f"{precision}: {statistics.median(ms):.0f} ms ({min(ms):.0f} to {max(ms):.0f})"
-            for precision, ms in ((contest.official, result.official), (contest.ours, result.ours))
+    def top_1_agreement(self, best: Precision, frames: int) -> float:
+        """Return the share of float32's most likely codes that are also those of `best`."""
+        request = {"text": self.text, "language": _LANGUAGE, "frames": frames}
+        with self.ours("float32") as exact:
+            expected = exact.ask(**request, codes=[])
+        with self.ours(best) as fast:
+            found = fast.ask(**request, codes=expected["codes"])
+        pairs = [
+            pair
+            for frame in zip(expected["choices"], found["choices"], strict=True)
+            for pair in zip(*frame, strict=True)
         ]
-        table.add_row(contest.name, *cells, f"{result.frames_ratio:.2f}", f"{contest.target}")
-    return table
+        return statistics.fmean(one == other for one, other in pairs)
 
 
-def figures(results: list[Result], long: FirstAudio, agreement: float) -> dict[str, Any]:
+def figures(
+    results: Sequence[Result], long: tuple[Speech, Speech], agreement: float
+) -> dict[str, Any]:
     """Return the figures of the last line: each ratio and the values that it is made of."""
-    plain, equal, half, int8, best, best_vs_half = (
-        round(result.frames_ratio, 2) for result in results
-    )
+    official, ours = long
     return {
-        "frames_ratio_plain": plain,
-        "frames_ratio_equal_precision": equal,
-        "frames_ratio_bfloat16": half,
-        "frames_ratio_int8": int8,
-        "frames_ratio_best": best,
-        "frames_ratio_best_vs_official_bf16": best_vs_half,
-        "first_audio_ratio": round(long.official.first_audio_s / long.ours.first_audio_s, 1),
-        "memory_ratio": round(long.official.peak_mb / long.ours.peak_mb, 2),
+        **{result.contest.figure: result.ratio for result in results},
+        "first_audio_ratio": round(official.first_audio_s / ours.first_audio_s, 1),
+        "memory_ratio": round(official.peak_mb / ours.peak_mb, 2),
         "best": results[-1].contest.ours,
         "best_top_1_agreement": round(agreement, 4),
         "ms_per_frame": [
             {
                 "comparison": result.contest.name,
                 "official": result.contest.official,
-                "official_ms": [round(ms, 1) for ms in result.official],
-                "our_ms": [round(ms, 1) for ms in result.ours],
+                "official_ms": [round(ms, 1) for ms in result.official_ms],
+                "our_ms": [round(ms, 1) for ms in result.our_ms],
             }
             for result in results
         ],
-        "official_first_audio_s": round(long.official.first_audio_s, 2),
-        "our_first_audio_s": round(long.ours.first_audio_s, 2),
-        "official_peak_mb": round(long.official.peak_mb),
-        "our_peak_mb": round(long.ours.peak_mb),
+        "official_first_audio_s": round(official.first_audio_s, 2),
+        "our_first_audio_s": round(ours.first_audio_s, 2),
+        "official_peak_mb": round(official.peak_mb),
+        "our_peak_mb": round(ours.peak_mb),
     }
 
 
-def prepared_checkpoint(folder: Path | None) -> Path:
-    """Return the given checkpoint, or a random one, which is generated if it does not exist."""
-    if folder is not None:
-        return folder.absolute()
+def _table(results: Sequence[Result]) -> Table:
+    table = Table("comparison", "official", "ours", "ratio", "target")
+    for result in results:
+        contest = result.contest
+        sides = (contest.official, result.official_ms), (contest.ours, result.our_ms)
+        cells = [
+            f"{precision}: {statistics.median(ms):.0f} ms ({min(ms):.0f} to {max(ms):.0f})"
+            for precision, ms in sides
+        ]
+        table.add_row(contest.name, *cells, f"{result.ratio:.2f}", f"{contest.target}")
+    return table
+
+
+def _random_checkpoint() -> Path:
+    """Return a random one of 0.6B, which is generated if it does not exist."""
     made = _OUT / "random-0.6b"
     if not (made / "speech_tokenizer" / "model.safetensors").exists():
         argv = ["-m", "testbed.checkpoint", "--out", str(made), "--size", "0.6b"]
@@ -283,14 +237,7 @@ def prepared_checkpoint(folder: Path | None) -> Path:
             stdout=sys.stderr,
             preexec_fn=Following(os.getpid()),
         )
-    return made.absolute()
-
-
-@contextlib.contextmanager
-def _progress(console: Console, calls: int) -> Iterator[Callable[[], None]]:
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("speaking in turns", total=calls)
-        yield lambda: bar.advance(task)
+    return made
 
 
 def main(
@@ -309,13 +256,11 @@ def main(
     """Speak one text with the official package and with ours."""
     origin, console = provenance(), Console(stderr=True)
     threads = threads or len(os.sched_getaffinity(0))
-    official = package_folder(packages)
-    sides = Sides(prepared_checkpoint(checkpoint), official, threads, TEXT)
-    contests = _contests(best)
-    with _progress(console, 2 * rounds * len(contests) + 4) as tick:
-        results = [hold(contest, sides, rounds, frames, tick) for contest in contests]
-        long = compare_first_audio(contests[1], sides, tick)
-        agreement = top_1_agreement(sides, best, frames, tick)
+    folder = (checkpoint or _random_checkpoint()).absolute()
+    sides = Sides(folder, package_folder(packages), threads)
+    with console.status("speaking in turns"):
+        results = [sides.hold(contest, rounds, frames) for contest in contests(best)]
+        long, agreement = sides.long_speeches(), sides.top_1_agreement(best, frames)
     console.print(_table(results))
     result = figures(results, long, agreement)
     publish({**result, "rounds": rounds, "frames": frames, "threads": threads, **origin}, json)

@@ -6,44 +6,80 @@ They need torch, transformers and numpy only.
 import importlib.metadata
 import os
 import platform
+import statistics
 import subprocess
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from benchmarks.engine.bench import build_bench, rows_figures
-from benchmarks.engine.card import device_name, measured_card, memory_gib
-from benchmarks.engine.loading import load_rows
 from benchmarks.gpu.ground import Ground
+from benchmarks.gpu.steps import Steps
+from voiceagent_tts.engine.ladder import load_lower
+from voiceagent_tts.engine.load import load_runner
+from voiceagent_tts.engine.options import Qwen3Options
+from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
+from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.kernels import differences, fuse_codec
+from voiceagent_tts.seam.engine import RUNG_VARIABLE
 
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3")
 _MANY_ROWS = 64
 _CARD_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
+_ROUNDS = 10
 
 
 def machine(ground: Ground) -> None:
-    """Keep the installed versions, and the card's highest rates."""
-    card = measured_card(ground.device)
+    """Keep the installed versions, and the device's highest rates."""
+    is_gpu = ground.device.type == "cuda"
     figures: dict[str, Any] = {
-        "device": device_name(ground.device),
-        "gib": round(memory_gib(ground.device), 1),
-        "copy_tb_per_s": round(card.bytes_per_s / 1e12, 3),
-        "tflop_per_s": round(card.flop_per_s / 1e12, 1),
+        "device": torch.cuda.get_device_name(ground.device) if is_gpu else "cpu",
+        "copy_tb_per_s": round(_bytes_per_s(ground.device) / 1e12, 3),
+        "tflop_per_s": round(_flop_per_s(ground.device) / 1e12, 1),
         "python": platform.python_version(),
         "cpu_cores": len(os.sched_getaffinity(0)),
         "cuda": torch.version.cuda or "",
         "packages": {name: _version(name) for name in _PACKAGES},
     }
-    if ground.device.type == "cuda":
-        capability = torch.cuda.get_device_capability(ground.device)
-        figures["capability"] = ".".join(map(str, capability))
+    if is_gpu:
+        properties = torch.cuda.get_device_properties(ground.device)
+        figures["gib"] = round(properties.total_memory / 2**30, 1)
+        figures["capability"] = f"{properties.major}.{properties.minor}"
         figures["has_bfloat16"] = torch.cuda.is_bf16_supported(including_emulation=False)
         figures["driver"] = _nvidia_smi("driver_version")
     ground.notes.keep_all(figures)
+
+
+def _bytes_per_s(device: torch.device) -> float:
+    """Measure copies of blocks that are larger than any cache; read and write are counted."""
+    count = 2**32 if device.type == "cuda" else 2**26
+    if device.type == "cuda":
+        count = min(count, torch.cuda.get_device_properties(device).total_memory // 8)
+    source = torch.zeros(count, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * count / _seconds(lambda: target.copy_(source), device)
+
+
+def _flop_per_s(device: torch.device) -> float:
+    """Measure products of large matrices in bfloat16."""
+    width = 8192 if device.type == "cuda" else 512
+    left, right = torch.randn(2, width, width, device=device).bfloat16()
+    return 2 * width**3 / _seconds(lambda: left @ right, device)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Return the median time of some rounds, after two rounds of warm-up."""
+    took: list[float] = []
+    for _ in range(_ROUNDS + 2):
+        began_s = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        took.append(time.perf_counter() - began_s)
+    return statistics.median(took[2:])
 
 
 def _version(package: str) -> str:
@@ -84,50 +120,59 @@ def faults(ground: Ground) -> None:
 
 
 def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> None:
-    """Keep milliseconds per frame by rows and stage, and a lone row's first audio.
-
-    Raises:
-        GraphFault: graphs cannot be captured.
-    """
+    """Keep milliseconds per frame by rows and stage, and a lone row's first audio."""
     notes, rows = ground.notes, ground.rows(rows)
-    missing = [count for count in rows if not notes.has("lines", str(count))]
-    if not missing and notes.has("first_audio"):
+    missing = [count for count in rows if str(count) not in notes.figures("lines")]
+    if not missing and notes.figures("first_audio"):
         return
     began_s = time.perf_counter()
-    model = ground.model(size)
-    bench = build_bench(
-        ground.options(size, rows[-1], **options), model, model.codec_config.decoder_config
-    )
-    notes.keep_all({**bench.described, "load_s": round(time.perf_counter() - began_s, 1)})
-    ran = {name: bench.described[name] for name in ("kernels", "has_graphs")}
+    checkpoint, runner = _load(ground, size, rows[-1], **options)
+    notes.keep(round(time.perf_counter() - began_s, 1), "load_s")
+    ran = {name: runner.description[name] for name in ("kernels", "has_graphs")}
+    steps = Steps(checkpoint, runner)
     for count in missing:
         # Few steps do not show a codec that is slower than the talker by little.
-        steps = ground.steps(24 if count < _MANY_ROWS else 96)
-        line = bench.measure(count, ground.positions, steps).figures()
-        line["ms_without_codec"] = bench.ms_without_codec(count, ground.positions, steps)
+        line = steps.line(count, ground.positions, ground.steps(24 if count < _MANY_ROWS else 96))
         notes.keep({**line, **ran, "card": _card_state(ground)}, "lines", str(count))
-    if not notes.has("first_audio"):
-        notes.keep(bench.first_sounds(ground.steps(20)), "first_audio")
-    notes.keep_all(rows_figures(list(notes.figures()["lines"].values())))
+    if not notes.figures("first_audio"):
+        notes.keep(steps.first_sounds(ground.steps(20)), "first_audio")
 
 
 def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
-    """Keep whether a model with its graphs fits into a limited memory.
-
-    Raises:
-        GraphFault: graphs cannot be captured.
-    """
+    """Keep whether a model with its graphs fits into a limited memory."""
     before = _used_bytes(ground)
-    options = ground.options(size, 8, gpu_memory_gb=gigabytes, capacity=4096)
-    rows = load_rows(options, ground.model(size))
+    _, runner = _load(ground, size, 8, gpu_memory_gb=gigabytes, capacity=4096)
     used_bytes = _used_bytes(ground) - before
-    figures = {
-        "cap_gb": gigabytes,
-        "used_gb": round(used_bytes / 1e9, 2) if used_bytes else None,
-        "rows": rows.runner.max_rows,
-        "pages": rows.runner.pages,
-    }
-    ground.notes.keep_all({**rows.described(), **figures})
+    ground.notes.keep_all(
+        {
+            "cap_gb": gigabytes,
+            "used_gb": round(used_bytes / 1e9, 2) if used_bytes else None,
+            "rows": runner.max_rows,
+            "pages": runner.pages,
+        }
+    )
+
+
+def _load(ground: Ground, size: str, rows: int, **options: Any) -> tuple[Checkpoint, Runner]:
+    """Load a model's rows as a server does, and keep how they run.
+
+    Where a GPU fails, the process starts anew with less, as a worker does.
+    """
+    source = ground.model(size)
+
+    def load(allowed: Qwen3Options) -> tuple[Checkpoint, Runner]:
+        return load_runner(allowed, source)
+
+    checkpoint, runner = load_lower(ground.options(size, rows, **options), load)
+    ground.notes.keep_all(
+        {
+            "model": source.name,
+            "precision": ground.precision,
+            **runner.description,
+            "restart_fault": os.environ.get(RUNG_VARIABLE, "").partition(" ")[2],
+        }
+    )
+    return checkpoint, runner
 
 
 def _used_bytes(ground: Ground) -> int:

@@ -27,14 +27,12 @@ class Ground:
         is_tiny: whether models are tiny ones.
         folder: folder for checkpoints and packages.
         notes: the section's figures, each kept as soon as it is finished.
-        has_graphs: whether CUDA graphs are captured.
     """
 
     device_name: str
     is_tiny: bool
     folder: Path
     notes: Notes
-    has_graphs: bool = True
 
     @property
     def device(self) -> torch.device:
@@ -65,7 +63,7 @@ class Ground:
     def checkpoint(self, size: str) -> Path:
         """Return the folder of such a model with its weights in files, made if it does not exist.
 
-        For programs that load a model by its folder: a server, and other people's packages.
+        For a server, which loads a model by its folder.
         """
         from testbed.checkpoint import ready_checkpoint
 
@@ -78,8 +76,7 @@ class Ground:
     def options(self, size: str, rows: int, **options: Any) -> Qwen3Options:
         """Return a server's options for such a model with `rows` rows."""
         fields: dict[str, Any] = {"capacity": _CAPACITY, "precision": self.precision, **options}
-        name = self.model(size).name
-        return Qwen3Options(name, self.device_name, rows=rows, has_graphs=self.has_graphs, **fields)
+        return Qwen3Options(self.model(size).name, self.device_name, rows=rows, **fields)
 
     def rows(self, wanted: tuple[int, ...]) -> tuple[int, ...]:
         """Return the numbers of rows that are worth the time here."""

@@ -4,11 +4,10 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.gpu.plan import PLANS
-
-_PARTS = ("engine", "server")
+from benchmarks.gpu.plan import SECTIONS
 
 
 def install_missing(wheels: Path, folder: Path) -> dict[str, str]:
@@ -24,15 +23,13 @@ def install_missing(wheels: Path, folder: Path) -> dict[str, str]:
     Returns:
         Variables for the environment of a process that uses them.
     """
-    parts = [part for part in _PARTS if (wheels / part).is_dir()]
-    wanted = {module for plan in PLANS.values() for module in plan.modules}
-    if not parts or all(importlib.util.find_spec(module) for module in wanted):
+    files = sorted(map(str, wheels.glob("*.whl")))
+    wanted = {module for section in SECTIONS.values() for module in section.modules}
+    if not files or all(importlib.util.find_spec(module) for module in wanted):
         return {}
-    target = folder / "-".join(("site", *parts))
+    target = folder / "site"
     if not target.exists():
-        files = [str(file) for part in parts for file in sorted((wheels / part).glob("*.whl"))]
         partial = folder / "site.partial"
-        partial.mkdir(parents=True, exist_ok=True)
         # Together is fast; where pip refuses one wheel, it installs none of them.
         if not _install(files, partial):
             for file in files:
@@ -45,7 +42,8 @@ def install_missing(wheels: Path, folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": path}
 
 
-def _install(files: list[str], target: Path) -> bool:
+def _install(files: Sequence[str], target: Path) -> bool:
     """Install wheels without their requirements; returns False where pip refuses one."""
+    target.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
     return subprocess.run([*pip, "--upgrade", "--target", str(target), *files]).returncode == 0

@@ -12,23 +12,17 @@ from pathlib import Path
 from typing import Any
 
 RESULTS, LOG = "results.json", "log.txt"
-MOST_FILES = 8
-"""Files that the folder of a run contains at most: some machines copy no more off."""
 
 
+@dataclass(frozen=True, slots=True)
 class Record:
-    """The results of a run.
+    """The results of a run, in the file `path`, which appears with the first figure."""
 
-    Args:
-        path: JSON file; it appears with the first figure.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def read(self) -> dict[str, Any]:
         """Return the results: `sections` -> name -> `state`, `took_s`, `figures`."""
-        return json.loads(self._path.read_text()) if self._path.exists() else {"sections": {}}
+        return json.loads(self.path.read_text()) if self.path.exists() else {"sections": {}}
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """Return the finished figures of every section that has some."""
@@ -39,11 +33,11 @@ class Record:
         """Return how a section ended: `done`, another word, or nothing where it never ran."""
         return self.read()["sections"].get(section, {}).get("state", "")
 
-    def describe(self, **facts: Any) -> None:
-        """Set facts about the whole run, such as the card."""
-        self._write({**facts, **self.read(), **facts})
+    def describe(self, card: str) -> None:
+        """Set the card of the whole run."""
+        self._write(self.read() | {"card": card})
 
-    def set_state(self, section: str, state: str, took_s: float) -> None:
+    def set_state(self, section: str, state: str, took_s: float = 0.0) -> None:
         """Note how a section ended, and add to the seconds that it has taken."""
         known = self.read()
         entry = _entry(known, section)
@@ -68,16 +62,12 @@ class Record:
             self._write(known)
 
     def _write(self, known: dict[str, Any]) -> None:
-        partial = self._path.with_suffix(".partial")
+        partial = self.path.with_suffix(".partial")
         with partial.open("w") as file:
             file.write(json.dumps(known, indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(self._path)
-
-    def remove_partial(self) -> None:
-        """Remove the partial file of a process that was killed while it wrote."""
-        self._path.with_suffix(".partial").unlink(missing_ok=True)
+        partial.replace(self.path)
 
 
 def _entry(known: dict[str, Any], section: str) -> dict[str, Any]:
@@ -86,12 +76,7 @@ def _entry(known: dict[str, Any], section: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """The figures of one section, for the code that measures them.
-
-    Attributes:
-        record: the run's results.
-        section: name of the section.
-    """
+    """The figures of one section of a record, for the code that measures them."""
 
     record: Record
     section: str
@@ -105,26 +90,9 @@ class Notes:
         for name, value in figures.items():
             self.keep(value, *path, name)
 
-    def has(self, *path: str) -> bool:
-        """Whether a figure is finished."""
-        place: Any = self.figures()
+    def figures(self, *path: str) -> dict[str, Any]:
+        """Return all finished figures of the section, or those in the object at `path`."""
+        found = self.record.figures().get(self.section, {})
         for name in path:
-            if not isinstance(place, dict) or name not in place:
-                return False
-            place = place[name]
-        return True
-
-    def figures(self) -> dict[str, Any]:
-        """Return all finished figures of the section."""
-        return self.record.figures().get(self.section, {})
-
-
-def fallbacks(figures: Mapping[str, Any]) -> list[str]:
-    """Return which parts of a section ran slower than intended, with the reasons, for reports."""
-    found = list[str]()
-    if figures.get("kernel_fault"):
-        found.append(f"PLAIN KERNELS RAN, NOT THE FUSED ONES: {figures['kernel_fault']}")
-    if figures.get("capture_fault"):
-        last = str(figures["capture_fault"]).strip().splitlines()[-1]
-        found.append(f"NO CUDA GRAPHS RAN: {last}")
-    return found
+            found = found.get(name, {})
+        return found

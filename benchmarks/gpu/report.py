@@ -6,19 +6,17 @@ Standard library only.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.gpu.record import RESULTS, Record, fallbacks
+from benchmarks.gpu.record import Record
 
-Found = Mapping[str, Mapping[str, Any]]
-"""Section -> its figures."""
+Figures = Mapping[str, Any]
 
 _STEP_COLUMNS = (
     "rows", "ms_per_frame", "max_ms", "predictor_ms", "talker_ms", "codec_ms", "host_ms",
-    "prefill_ms", "ms_without_codec", "audio_s_per_s", "roofline_ms", "times_roofline",
+    "prefill_ms", "ms_without_codec", "audio_s_per_s",
 )  # fmt: skip
-_NOT_PRINTED = ("lines", "outcomes", "capture_fault", "fused_traceback")
+_NOT_PRINTED = ("lines", "outcomes", "fused_traceback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Target:
     bound: Literal["<=", ">="]
     limit: float
 
-    def judge(self, found: Found) -> dict[str, Any]:
+    def judge(self, found: Mapping[str, Figures]) -> dict[str, Any]:
         """Return what was measured, and whether it holds; None for both if nothing was."""
         measured: Any = found.get(self.section, {})
         for name in self.figure:
@@ -71,69 +69,57 @@ TARGETS = (
 )  # fmt: skip
 
 
-def verdicts(found: Found) -> dict[str, dict[str, Any]]:
-    """Return every target beside what was measured."""
-    return {target.claim: target.judge(found) for target in TARGETS}
+def fallbacks(figures: Figures) -> list[str]:
+    """Return which parts of a section ran slower than intended, with the reasons."""
+    meanings = {
+        "kernel_fault": "PLAIN KERNELS RAN, NOT THE FUSED ONES",
+        "codec_fault": "A PLAIN CODEC RAN, NOT THE FUSED ONE",
+        "restart_fault": "LOADED AGAIN WITH LESS",
+    }
+    return [f"{said}: {figures[name]}" for name, said in meanings.items() if figures.get(name)]
 
 
-def text_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return the lines of a table, its columns as wide as their longest cell."""
-    cells = [[str(cell) for cell in row] for row in (headings, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
-
-
-def report(out: Path) -> Iterator[str]:
-    """Yield the lines of a report on a folder's results; the last one is a JSON object."""
-    record = Record(out / RESULTS)
+def report(record: Record) -> Iterator[str]:
+    """Yield the lines of a report on a run's results; the last one is a JSON object."""
     known, found = record.read(), record.figures()
-    card = known.get("card", "?")
+    slow: dict[str, list[str]] = {}
     for section, figures in found.items():
-        yield ""
-        yield f"--- {section} on {figures.get('device', card)}"
-        yield from (f"!!! {fallback}" for fallback in fallbacks(figures))
+        if fallbacks(figures):
+            slow[section] = fallbacks(figures)
+        yield from ("", f"--- {section} on {figures.get('device', known['card'])}")
+        yield from (f"!!! {fallback}" for fallback in slow.get(section, ()))
         yield from _section_lines(figures)
-    yield from _states(known["sections"])
-    judged = verdicts(found)
-    yield from _target_lines(judged)
-    slow = {name: fallbacks(figures) for name, figures in found.items() if fallbacks(figures)}
-    last = {"card": card, "sections": list(found), "fallbacks": slow, "targets": judged}
+    states = [(name, each["took_s"], each["state"]) for name, each in known["sections"].items()]
+    yield from _text_table(("section", "s", "state"), states)
+    judged = {target.claim: target.judge(found) for target in TARGETS}
+    words = {True: "holds", False: "MISSED", None: "not measured"}
+    verdicts = [
+        (claim, each["target"], each["measured"], words[each["holds"]])
+        for claim, each in judged.items()
+    ]
+    yield from _text_table(("target", "wanted", "measured", ""), verdicts)
+    last = {"card": known["card"], "sections": list(found), "fallbacks": slow, "targets": judged}
     yield json.dumps(last)
 
 
-def _section_lines(figures: Mapping[str, Any]) -> Iterator[str]:
+def _section_lines(figures: Figures) -> Iterator[str]:
     for name, value in figures.items():
-        if name not in _NOT_PRINTED:
-            yield from _figure_lines(name, value)
+        if name in _NOT_PRINTED:
+            continue
+        if isinstance(value, dict) and all(isinstance(inner, dict) for inner in value.values()):
+            yield from (f"{name}, {inner}: {json.dumps(value[inner])}" for inner in value)
+        else:
+            yield f"{name}: {json.dumps(value)}"
     if "lines" in figures:
         lines = sorted(figures["lines"].values(), key=lambda line: line["rows"])
         rows = [[f"{line.get(name, 0):g}" for name in _STEP_COLUMNS] for line in lines]
-        yield from text_table(_STEP_COLUMNS, rows)
+        yield from _text_table(_STEP_COLUMNS, rows)
 
 
-def _figure_lines(name: str, value: Any) -> Iterator[str]:
-    """Yield a figure; of an object of objects, each on a line of its own."""
-    if isinstance(value, dict) and all(isinstance(inner, dict) for inner in value.values()):
-        yield from (f"{name}, {inner}: {json.dumps(value[inner])}" for inner in value)
-    else:
-        yield f"{name}: {json.dumps(value)}"
-
-
-def _states(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _text_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Yield an empty line, and the lines of a table, its columns as wide as their longest cell."""
+    cells = [["" if cell is None else str(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     yield ""
-    rows = [(name, entry["took_s"], entry["state"]) for name, entry in sections.items()]
-    yield from text_table(("section", "s", "state"), rows)
-
-
-def _target_lines(judged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    words = {True: "holds", False: "MISSED", None: "not measured"}
-    rows = [
-        (claim, verdict["target"], "" if verdict["measured"] is None else verdict["measured"],
-         words[verdict["holds"]])
-        for claim, verdict in judged.items()
-    ]  # fmt: skip
-    yield ""
-    yield from text_table(("target", "wanted", "measured", ""), rows)
+    for row in cells:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()

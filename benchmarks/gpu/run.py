@@ -4,7 +4,8 @@ The sections of `benchmarks.gpu.plan` run in order, each in a separate process w
 Every finished figure is written at once to `results.json` in the folder of `--out`, and the output
 of the sections to `log.txt` in that folder. Finished figures are not measured again: the same
 command continues where a run ended, was killed, or ran out of time. It ends with tables and
-one JSON line that compares every target with its figure (`benchmarks.gpu.report`).
+one JSON line that compares every target with its figure (`benchmarks.gpu.report`); the status is 1
+until every section is done, or cannot run here.
 
 The machine needs Python, torch, transformers and numpy. Sections that need more are skipped, unless
 there is a folder of wheels, which `make gpu-wheels` fills on a machine with a network. This process
@@ -24,9 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gpu.install import install_missing
-from benchmarks.gpu.plan import PLANS, obstacle
-from benchmarks.gpu.record import LOG, RESULTS, Record, fallbacks
-from benchmarks.gpu.report import report
+from benchmarks.gpu.plan import SECTIONS
+from benchmarks.gpu.record import LOG, RESULTS, Record
+from benchmarks.gpu.report import fallbacks, report
+from voiceagent_tts.offspring import Following
 
 _WORTH_A_START_S = 15
 _RESULTS = Path(__file__).parents[1] / "results"
@@ -45,8 +47,6 @@ class GpuRun:
         folder: folder for checkpoints and packages.
         wheels: folder of wheels, as `benchmarks.gpu.wheels` fills it.
         ends: when the last section must have ended, on the monotonic clock.
-        lock: descriptor of the lock on `folder`, which every section's process shares.
-        has_failing_captures: whether every capture of a CUDA graph is made to fail, for tests.
     """
 
     device: str
@@ -55,8 +55,6 @@ class GpuRun:
     folder: Path
     wheels: Path
     ends: float
-    lock: int
-    has_failing_captures: bool = False
 
     @property
     def record(self) -> Record:
@@ -69,45 +67,43 @@ class GpuRun:
         with (self.out / LOG).open("a") as log:
             log.write(f"{text}\n")
 
-    def section(self, section: str, environment: dict[str, str]) -> bool:
-        """Run a section, unless it is done or cannot run here; returns False where it failed."""
-        if self.record.state(section) == "done":
-            self.say(f"{section:<14} done before")
+    def section(self, name: str, environment: dict[str, str]) -> bool:
+        """Run a section, unless it is done or cannot run here; returns False if it is left."""
+        if self.record.state(name) == "done":
+            self.say(f"{name:<14} done before")
             return True
-        reason = obstacle(section, self.device, self.wheels)
-        if reason:
-            self.record.set_state(section, f"skipped: {reason}", 0)
-            self.say(f"{section:<14} skipped: {reason}")
+        obstacle = SECTIONS[name].obstacle(self.device, self.wheels)
+        if obstacle:
+            self.record.set_state(name, f"skipped: {obstacle}")
+            self.say(f"{name:<14} skipped: {obstacle}")
             return True
-        limit_s = min(PLANS[section].budget_s, self.ends - time.monotonic())
+        limit_s = min(SECTIONS[name].budget_s, self.ends - time.monotonic())
         if limit_s < _WORTH_A_START_S:
-            self.say(f"{section:<14} no time left")
-            return True
+            self.say(f"{name:<14} no time left")
+            return False
         began_s = time.monotonic()
-        failure = self._run(section, limit_s, environment)
+        failure = self._run(name, limit_s, environment)
         took_s = time.monotonic() - began_s
-        self.record.set_state(section, f"failed: {failure}" if failure else "done", took_s)
+        self.record.set_state(name, f"failed: {failure}" if failure else "done", took_s)
         outcome = f"failed after {took_s:.0f} s: {failure}" if failure else f"{took_s:.0f} s"
-        self.say(f"{section:<14} {outcome}")
-        for fallback in fallbacks(self.record.figures().get(section, {})):
-            self.say(f"{section:<14} !!! {fallback}")
+        self.say(f"{name:<14} {outcome}")
+        for fallback in fallbacks(self.record.figures().get(name, {})):
+            self.say(f"{name:<14} !!! {fallback}")
         return not failure
 
-    def _run(self, section: str, limit_s: float, environment: dict[str, str]) -> str:
+    def _run(self, name: str, limit_s: float, environment: dict[str, str]) -> str:
         """Run a section in a separate process; return why it failed, or nothing."""
         argv = [
-            sys.executable, "-u", "-m", "benchmarks.gpu.sections", section,
+            sys.executable, "-u", "-m", "benchmarks.gpu.section", name,
             "--out", str(self.out), "--folder", str(self.folder),
             "--device", self.device, "--size", self.size,
         ]  # fmt: skip
-        if self.has_failing_captures:
-            argv.append("--failing-captures")
         log = self.out / LOG
         with log.open("ab") as output:
-            output.write(f"\n=== {section}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+            output.write(f"\n=== {name}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
             output.flush()
             start = output.tell()
-            status = self._status_of(argv, limit_s, environment, output.fileno())
+            status = _status_of(argv, limit_s, environment, output.fileno())
         if status == 0:
             return ""
         if status is None:
@@ -117,34 +113,28 @@ class GpuRun:
             print(f"  {line}", file=sys.stderr)
         return lines[-1] if lines else f"status {status}"
 
-    def _status_of(
-        self, argv: Sequence[str], limit_s: float, environment: dict[str, str], log: int
-    ) -> int | None:
-        """Return the status of a process; None if it was killed because its time ended.
 
-        What it starts ends with it, and it ends with this process: it reads a pipe that nothing is
-        written to, and that closes when this process dies.
-        """
-        reading, writing = os.pipe()
-        process = subprocess.Popen(
-            [*argv, "--parent", str(reading)],
-            cwd=_REPOSITORY,
-            env=os.environ | environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            pass_fds=(reading, self.lock),
-        )
-        os.close(reading)
-        try:
-            return process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            os.close(writing)
+def _status_of(
+    argv: Sequence[str], limit_s: float, environment: dict[str, str], log: int
+) -> int | None:
+    """Return the status of a process; None if its time ended, and it with all that it started."""
+    process = subprocess.Popen(
+        argv,
+        cwd=_REPOSITORY,
+        env=os.environ | environment,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=Following(os.getpid(), signal.SIGKILL),
+    )
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def card_name(device: str) -> str:
@@ -156,38 +146,28 @@ def card_name(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _lock(folder: Path) -> int:
-    """Wait until no other run, and no section of one that was killed, uses `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the requested sections that are not done, then report; the status is 1 if one failed."""
+    """Run the requested sections that are not done, then report; the status is 1 if one is left."""
     options = _parser().parse_args(argv)
     name = card_name(options.device) + ("-tiny" if options.size == "tiny" else "")
     out = (options.out or _RESULTS / name).absolute()
     folder = options.folder.absolute() / name
-    out.mkdir(parents=True, exist_ok=True)
+    for each in (out, folder):
+        each.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + options.minutes * 60
-    wheels = options.wheels.absolute()
-    lock = _lock(folder)
-    run = GpuRun(
-        options.device, options.size, out, folder, wheels, ends, lock, options.failing_captures
-    )
-    run.record.remove_partial()
+    run = GpuRun(options.device, options.size, out, folder, options.wheels.absolute(), ends)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # waits until no other run uses the folder
     known = run.record.read().get("card", name)
     if known != name:
         sys.exit(f"{out} has figures of {known}, and this is {name}; choose another --out")
-    run.record.describe(card=name)
-    environment = install_missing(wheels, folder)
-    succeeded = [run.section(section, environment) for section in options.sections or PLANS]
-    for line in report(out):
+    run.record.describe(name)
+    environment = install_missing(run.wheels, folder)
+    left = [name for name in options.sections or SECTIONS if not run.section(name, environment)]
+    for line in report(run.record):
         run.say(line)
     os.close(lock)
-    return int(not all(succeeded))
+    return int(bool(left))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -198,12 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--size", default="full", choices=("full", "tiny"), help="of the models")
-    parser.add_argument("--sections", nargs="+", choices=tuple(PLANS), help="default: all")
+    parser.add_argument("--sections", nargs="+", choices=tuple(SECTIONS), help="default: all")
     parser.add_argument("--minutes", type=float, default=9.5, help="for all sections; default 9.5")
     parser.add_argument("--out", type=Path, help="for results; default benchmarks/results/CARD")
     parser.add_argument("--folder", type=Path, default=Path("out/gpu"), help="for temporary files")
-    parser.add_argument(
-        "--failing-captures", action="store_true", help="fault injection: no graph can be captured"
-    )
     parser.add_argument("--wheels", type=Path, default=_REPOSITORY / ".wheels")
     return parser

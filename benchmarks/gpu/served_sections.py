@@ -4,12 +4,10 @@ What a section needs is imported when it runs: a machine that lacks it can run t
 """
 
 import asyncio
-import json
 import os
 import shutil
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,13 @@ from benchmarks.gpu.ground import Ground
 from testbed.linked_models import link_with_short_runs
 
 _REPOSITORY = Path(__file__).parents[2]
+_SIZE = "1.7b"
 _ROWS, _SECONDS, _FRAMES = 256, 15.0, 64
 _WARM_UP_S = 1.0
 """Of a server under load; sentences of five seconds."""
 _BARGE_INS, _SEED = 0.15, 1
+_STAGES = ("prefill", "predictor", "talker", "codec", "host")
+_FREED = "tts_engine_abort_seconds"
 _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
@@ -31,11 +32,13 @@ _TESTS = (
 )
 """Others need packages that a GPU machine has no use for."""
 
+Counters = dict[str, float]
+
 
 def checkpoints(ground: Ground) -> None:
     """Make the checkpoint that a server loads by its folder."""
     began_s = time.perf_counter()
-    folder = ground.checkpoint("1.7b")
+    folder = ground.checkpoint(_SIZE)
     taken_s = time.perf_counter() - began_s
     sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     ground.notes.keep_all(
@@ -49,7 +52,6 @@ def checkpoints(ground: Ground) -> None:
 
 def load(
     ground: Ground,
-    size: str,
     rates: Sequence[float],
     together: Sequence[int],
     max_lead_s: float | None = None,
@@ -59,74 +61,91 @@ def load(
     from voiceagent_tts.plugins.bench.callers import Section
     from voiceagent_tts.plugins.bench.loads import Load
 
-    seconds, warm_up_s, frames = _SECONDS, _WARM_UP_S, _FRAMES
+    seconds, warm_up_s = _SECONDS, _WARM_UP_S
     if ground.is_tiny:
         rates, together = rates and (2.0,), (3,)
-        seconds, warm_up_s, frames = 1.0, 0.1, 12
+        seconds, warm_up_s = 1.0, 0.1
     loads = [Load(per_s=rate) for rate in rates] + [Load(together=count) for count in together]
     sections = [Section(each, seconds, warm_up_s) for each in loads]
-    missing = [each for each in sections if not ground.notes.has("sections", each.name)]
+    missing = [each for each in sections if each.name not in ground.notes.figures("sections")]
     if missing:
-        environment = {"VOICEAGENT_TTS_ALIGNER": aligner}
-        ground.notes.keep(environment, "environment")
-        asyncio.run(_load(ground, size, missing, frames, max_lead_s, environment))
-    of_all = ground.notes.figures()["sections"].values()
+        ground.notes.keep(aligner, "aligner")
+        asyncio.run(_load(ground, missing, max_lead_s, aligner))
+    of_all = ground.notes.figures("sections").values()
     for name in ("utterances", "failed", "silent", "underruns"):
         ground.notes.keep(sum(one[name] for one in of_all), name)
 
 
 async def _load(
-    ground: Ground,
-    size: str,
-    sections: Sequence[Any],
-    frames: int,
-    max_lead_s: float | None,
-    settings: Mapping[str, str],
+    ground: Ground, sections: Sequence[Any], max_lead_s: float | None, aligner: str
 ) -> None:
-    from benchmarks.gpu.server_counters import processor_seconds, read_counters, stages
-    from voiceagent_tts.plugins.bench.callers import Callers
-    from voiceagent_tts.plugins.bench.document import flat, section_document
+    from rich.console import Console
+
+    from voiceagent_tts.plugins.bench.document import flat
     from voiceagent_tts.plugins.bench.loads import Style
     from voiceagent_tts.plugins.bench.own_server import own_server
+    from voiceagent_tts.plugins.bench.run import measure
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
     from voiceagent_tts.plugins.bench.texts import choose_texts
 
     model = ground.folder / "load-model"
     shutil.rmtree(model, ignore_errors=True)
-    link_with_short_runs(ground.checkpoint(size), model, frames)
+    link_with_short_runs(ground.checkpoint(_SIZE), model, 12 if ground.is_tiny else _FRAMES)
     rows = 16 if ground.is_tiny else _ROWS  # a busy CPU has all arrivals open at once
     arguments = ["--model", str(model), "--rows", str(rows), "--device", ground.device_name]
-    environment = {
-        **settings,
-        "PYTHONPATH": os.pathsep.join(
-            filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH")))
-        ),
-    }
+    paths = filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH")))
+    environment = {"VOICEAGENT_TTS_ALIGNER": aligner, "PYTHONPATH": os.pathsep.join(paths)}
     log = ground.folder / "server.log"
     style = Style(choose_texts(["en"], ["short", "menu"]), barge_ins=_BARGE_INS, seed=_SEED)
     lead = {} if max_lead_s is None else {"max_lead_s": max_lead_s}
     try:
         async with own_server(*arguments, log=log, environment=environment) as server:
-            address = TargetAddress("own server", server.url, Options(arguments=lead))
-            callers = Callers(address.open())
-            try:
-                for section in sections:
-                    before = await read_counters(server.url)
-                    used_s = processor_seconds(server.pid)
-                    traffic = await callers.run(section, style)
-                    after = await read_counters(server.url)
-                    used_s = {
-                        name: round(total_s - used_s.get(name, 0.0), 2)
-                        for name, total_s in processor_seconds(server.pid).items()
-                    }
-                    document = section_document(address.name, section, traffic, _SEED)
-                    figures = flat(document) | stages(before, after) | used_s
-                    ground.notes.keep(figures, "sections", section.name)
-            finally:
-                await callers.aclose()
+            options = Options(arguments=lead, server_pid=server.pid)
+            address = TargetAddress("own server", server.url, options)
+            for section in sections:
+                before = await _counters(server.url)
+                (document,) = await measure([address], [section], style, Console(stderr=True))
+                figures = flat(document) | _stages(before, await _counters(server.url))
+                ground.notes.keep(figures, "sections", section.name)
     finally:
         print(log.read_text(errors="replace"))
+
+
+async def _counters(url: str) -> Counters:
+    """Every counter of the server's `/metrics`, summed over its labels."""
+    import httpx
+
+    from voiceagent_tts.client import http_address
+
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(http_address(url, "/metrics"))
+    counters: Counters = {}
+    for line in (text for text in answer.text.splitlines() if not text.startswith("#")):
+        name, _, value = line.rpartition(" ")
+        name = name.partition("{")[0]
+        if name.endswith(("_total", "_sum", "_count")):
+            counters[name] = counters.get(name, 0.0) + float(value)
+    return counters
+
+
+def _stages(before: Counters, after: Counters) -> dict[str, float]:
+    """Mean milliseconds of a step by stage, its mean number of rows, and what barge-ins freed."""
+    added = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    steps = added.get("tts_worker_steps_total", 0.0)
+    if not steps:
+        return {}
+    freed = added.get(f"{_FREED}_count", 0.0)
+    return {
+        **{
+            f"{stage}_ms": round(1000 * added[f"tts_worker_{stage}_seconds_total"] / steps, 2)
+            for stage in _STAGES
+        },
+        "steps": int(steps),
+        "rows_per_step": round(added["tts_worker_frames_total"] / steps, 1),
+        "freed_rows": int(freed),
+        "freed_mean_ms": round(1000 * added[f"{_FREED}_sum"] / freed, 2) if freed else 0.0,
+    }
 
 
 def tests(ground: Ground) -> None:
@@ -134,7 +153,7 @@ def tests(ground: Ground) -> None:
     import pytest
 
     class Outcomes:
-        """Keeps each outcome as soon as the test ends, and deselects tests that passed before."""
+        """Keeps each outcome as soon as the test ends."""
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.when == "call" or report.skipped or report.failed:
@@ -142,14 +161,12 @@ def tests(ground: Ground) -> None:
             if report.failed:  # at once: the section may be ended before pytest's own summary
                 print(report.longreprtext, flush=True)
 
-    known = ground.notes.figures().get("outcomes", {})
+    known = ground.notes.figures("outcomes")
     deselected = [f"--deselect={name}" for name, outcome in known.items() if outcome == "passed"]
     os.chdir(_REPOSITORY)
     argv = ["-v", "-m", "gpu", "-p", "no:cacheprovider", *deselected, *_TESTS]
     status = int(pytest.main(argv, plugins=[Outcomes()]))
-    outcomes = list(ground.notes.figures().get("outcomes", {}).values())
+    outcomes = list(ground.notes.figures("outcomes").values())
     for outcome in ("passed", "failed", "skipped"):
         ground.notes.keep(outcomes.count(outcome), outcome)
     ground.notes.keep(status, "gpu_tests_status")
-    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        print(json.dumps({"gpu_tests_status": status}), file=sys.stderr)

@@ -1,9 +1,8 @@
 """Download wheels for a GPU machine that has torch, transformers and numpy, but no network.
 
 Fills a folder with the other packages that the benchmarks use, in the versions of this environment:
-`engine` with the requirements of this project's command line; `server` with the further
-requirements of a server and of the tests. This project runs from its checkout. Sections whose
-packages are missing are skipped. Both folders, together with the tree, must stay under 60 MiB,
+the requirements of a server and of the tests. This project runs from its checkout. Sections whose
+packages are missing are skipped. The folder, together with the tree, must stay under 60 MiB,
 because such a machine may accept 64; otherwise the program fails. For Linux on x86-64.
 """
 
@@ -11,28 +10,20 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from rich.console import Console
 
 _PROJECT = "voiceagent-tts"
-_ENGINE = (_PROJECT, "soxr", "soundfile", "safetensors", "psutil")
-_SERVER = (
+_WANTED = (
     f"{_PROJECT}[server,espeak]",
-    "httpx",
-    "pytest",
-    "pytest-asyncio",
-    "pytest-timeout",
-    "pytest-xdist",
-    "hypothesis",
-)
-"""Requirements of a server and of the tests under `-m gpu`."""
+    "soundfile", "psutil", "httpx",
+    "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis",
+)  # fmt: skip
 _THERE = (
     "huggingface-hub", "numpy", "packaging", "pyyaml", "regex", "safetensors", "tokenizers",
     "torch", "tqdm", "transformers",
@@ -40,34 +31,30 @@ _THERE = (
 """torch, transformers and numpy, and the packages that always accompany them."""
 _NOT_USED = ("av", "cryptography", "docopt", "pygments")
 """Large packages that only compressed audio, signed audio and coloured tracebacks need."""
-_PARTS = ("engine", "server")
 _MOST_BYTES = 60 * 2**20
-_PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17)) + (
+_PLATFORMS = (
+    *(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17)),
     "manylinux2014_x86_64",
     "manylinux1_x86_64",
 )
 
 
-def needs(roots: Collection[str], python: str, without: Collection[str] = ()) -> dict[str, str]:
-    """Return all direct and indirect requirements that are installed in this environment.
+def needs(python: str) -> dict[str, str]:
+    """Return name -> installed version of all direct and indirect requirements.
+
+    Those that are not installed here are left out, because their marker applies elsewhere only.
 
     Args:
-        roots: requirements: names, optionally with extras.
         python: version of the machine's Python, such as `3.12`.
-        without: names at which to stop.
-
-    Returns:
-        Name -> version that is installed here. Requirements that are not installed here are left
-        out, because their marker applies on that machine only.
     """
     found: dict[str, str] = {}
-    waiting = [Requirement(root) for root in roots]
+    waiting = [Requirement(line) for line in _WANTED]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        key = (name, frozenset(requirement.extras))
-        if name in without or key in seen:
+        key = name, frozenset(requirement.extras)
+        if key in seen or name in (*_THERE, *_NOT_USED):
             continue
         seen.add(key)
         try:
@@ -75,59 +62,20 @@ def needs(roots: Collection[str], python: str, without: Collection[str] = ()) ->
         except importlib.metadata.PackageNotFoundError:
             continue
         found[name] = package.version
-        waiting += _requirements(package, requirement.extras, python)
+        waiting += _requirements(package, requirement, python)
+    del found[_PROJECT]
     return found
 
 
 def _requirements(
-    package: importlib.metadata.Distribution, extras: Collection[str], python: str
+    package: importlib.metadata.Distribution, wanted: Requirement, python: str
 ) -> Iterator[Requirement]:
-    for line in package.requires or ():
-        requirement = Requirement(line)
-        if requirement.marker is None or _holds(requirement.marker, extras, python):
+    machine = {"python_version": python, "python_full_version": f"{python}.0"}
+    for requirement in map(Requirement, package.requires or ()):
+        extras = ("", *wanted.extras)
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({**machine, "extra": each}) for each in extras):
             yield requirement
-
-
-def _holds(marker: Marker, extras: Collection[str], python: str) -> bool:
-    machine = {
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": "x86_64",
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
-        "os_name": "posix",
-    }
-    return any(marker.evaluate({**machine, "extra": extra}) for extra in ("", *extras))
-
-
-def pinned(python: str) -> dict[str, list[str]]:
-    """Return the contents of `engine` and of `server`, in exact versions."""
-    without = (*_THERE, *_NOT_USED)
-    engine = needs(_ENGINE, python, without)
-    server = needs(_SERVER, python, without)
-    return {
-        "engine": _exact(engine),
-        "server": _exact({name: server[name] for name in server if name not in engine}),
-    }
-
-
-def _exact(versions: dict[str, str]) -> list[str]:
-    return [f"{name}=={version}" for name, version in versions.items() if name != _PROJECT]
-
-
-def _download(requirements: Collection[str], folder: Path, python: str) -> None:
-    target = [f"--platform={platform}" for platform in _PLATFORMS]
-    subprocess.run(
-        [
-            sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
-            f"--python-version={python}", "--implementation=cp", *target, "-d", str(folder),
-            *requirements,
-        ],
-        check=True,
-        stdout=sys.stderr,
-    )  # fmt: skip
 
 
 def main(
@@ -135,25 +83,28 @@ def main(
     python: Annotated[str, typer.Option(help="Of the GPU machine.")] = "3.12",
 ) -> None:
     """Download wheels, and list their sizes; the status is 1 where they are too large together."""
-    for old in (file for part in _PARTS for file in (out / part).glob("*.whl")):
+    for old in out.rglob("*.whl"):
         old.unlink()  # older versions would count, and be installed
-    with Console(stderr=True).status("downloading"):
-        for name, requirements in pinned(python).items():
-            _download(requirements, out / name, python)
-    sizes = {file: file.stat().st_size for file in out.glob("*/*.whl")}
-    for file, size in sorted(sizes.items(), key=lambda item: -item[1])[:12]:
-        print(f"{size / 1e6:7.1f} MB  {file.name}")
-    tree = tree_bytes(Path(__file__).parents[2])
-    megabytes = {
-        name: sum(size for file, size in sizes.items() if file.parent.name == name) / 1e6
-        for name in _PARTS
-    }
-    rounded = {name: round(mb, 1) for name, mb in {"tree": tree / 1e6, **megabytes}.items()}
-    print(json.dumps({"wheels": len(sizes), "mb": rounded}))
-    check_total({"the tree": tree} | {file.name: size for file, size in sizes.items()})
+    subprocess.run(
+        [
+            sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
+            f"--python-version={python}", "--implementation=cp", "-d", str(out),
+            *(f"--platform={platform}" for platform in _PLATFORMS),
+            *(f"{name}=={version}" for name, version in needs(python).items()),
+        ],
+        check=True,
+        stdout=sys.stderr,
+    )  # fmt: skip
+    sizes = {file.name: file.stat().st_size for file in out.glob("*.whl")}
+    for name in sorted(sizes, key=lambda name: -sizes[name])[:12]:
+        print(f"{sizes[name] / 1e6:7.1f} MB  {name}")
+    tree = _tree_bytes(Path(__file__).parents[2])
+    megabytes = {"tree": round(tree / 1e6, 1), "wheels": round(sum(sizes.values()) / 1e6, 1)}
+    print(json.dumps({"wheels": len(sizes), "mb": megabytes}))
+    check_total({"the tree": tree, **sizes})
 
 
-def tree_bytes(root: Path) -> int:
+def _tree_bytes(root: Path) -> int:
     """Return the bytes of the files that git tracks, and that are copied beside the wheels."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True

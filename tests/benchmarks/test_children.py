@@ -16,14 +16,16 @@ if __name__ == "__main__":
         tell(*(each.pid for each in multiprocessing.active_children()))
 """,
     "a benchmark's process that answers": """
-import pathlib, sys
-from benchmarks.engine.answering import Child
-argv = sys.executable, "-c", "import time; time.sleep(600)"
-tell(Child(argv, {}, pathlib.Path(sys.argv[1]) / "log")._process.pid)
+if __name__ == "__main__":
+    import multiprocessing
+    from benchmarks.engine.child import Child
+    child = Child("operator.itemgetter", "a", threads=1)
+    child.ask(a={})
+    tell(*(each.pid for each in multiprocessing.active_children()))
 """,
     "other work": """
 import psutil
-from benchmarks.bargein.other_work import busy_loops
+from benchmarks.bargein.run import busy_loops
 with busy_loops(2):
     tell(*(each.pid for each in psutil.Process().children()))
 """,

@@ -49,10 +49,10 @@ def prepare(
     """
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.config import key_for
+    from voiceagent_tts.plugins.recordings.recogniser import Recogniser
     from voiceagent_tts.plugins.training.prepare import PrepareOptions
     from voiceagent_tts.plugins.training.prepare import prepare as prepare_dataset
     from voiceagent_tts.plugins.training.recording import RecordingLimits
-    from voiceagent_tts.plugins.training.transcription import Recogniser
 
     limits, rest = get_type_hints(RecordingLimits), get_type_hints(PrepareOptions)
     own = {name: rest[name] for name in ("bad", "max_wer", "reference")}

@@ -19,7 +19,9 @@ from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import CODEC_FOLDER
 from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
+from voiceagent_tts.plugins.recordings.recogniser import Recogniser
 from voiceagent_tts.plugins.recordings.reference import LONGEST_S, SHORTEST_S
+from voiceagent_tts.plugins.recordings.word_errors import said_errors
 from voiceagent_tts.plugins.training.dataset import (
     DATASET_FILE,
     SPEAKER_FILE,
@@ -37,15 +39,12 @@ from voiceagent_tts.plugins.training.recording import (
     read_recording,
 )
 from voiceagent_tts.plugins.training.report import summarise, write_report
-from voiceagent_tts.plugins.training.transcription import (
-    CHARS_PER_S,
-    Recogniser,
-    is_plausible_pace,
-    letters,
-    word_error_rate,
-)
+from voiceagent_tts.text.language import detect_language
 
 _NAMED_CLIPS = 10
+_LETTERS_PER_S = (2.0, 35.0)
+"""Pace of speech, from slow Chinese to very fast Spanish; a text outside belongs to another
+recording."""
 
 Progress = Callable[[int, int], None]
 """Function called with the finished and the total number of clips."""
@@ -196,16 +195,15 @@ def _mismatch(
     clip: Clip, entry: ClipEntry, encoder: _ClipEncoder, options: PrepareOptions
 ) -> Rejection | None:
     """Return why a transcript cannot be that of its recording, or None."""
-    duration_s = entry.frames * FRAME_S
-    if not is_plausible_pace(clip.text, duration_s):
-        slowest, fastest = CHARS_PER_S
-        pace = letters(clip.text) / duration_s
+    slowest, fastest = _LETTERS_PER_S
+    pace = sum(character.isalnum() for character in clip.text) / (entry.frames * FRAME_S)
+    if not slowest <= pace <= fastest:
         detail = f"expected {slowest:g} to {fastest:g} letters per second, got {pace:.1f}"
         return Rejection(clip.name, Problem.MISMATCH, detail)
     if options.recogniser is None:
         return None
     heard = options.recogniser.transcribe(encoder.samples(entry.key), clip.language)
-    rate = word_error_rate(clip.text, heard)
+    rate = said_errors(clip.text, heard, detect_language(clip.text, None)).rate
     if rate <= options.max_wer:
         return None
     detail = f"expected a word error rate of at most {options.max_wer:.0%}, got {rate:.0%}"

@@ -1,10 +1,13 @@
 """The judge: which words are heard in a recording, by its sound alone."""
 
+import itertools
+import random
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
@@ -12,6 +15,8 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.plugins.bench.bargein.known_speech import KnownSpeech, espeak
+from voiceagent_tts.plugins.bench.bargein.replies import EARLIEST_CUT_S, LATEST_CUT_S
+from voiceagent_tts.plugins.bench.texts import choose_texts
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday, and it will arrive on Friday morning."
@@ -27,9 +32,10 @@ def spoken() -> KnownSpeech:
     return espeak(TEXT, *VOICE)
 
 
-def recording(spoken: KnownSpeech, samples: int, text: str = TEXT) -> Recording:
+def recording(spoken: KnownSpeech, samples: int, text: str | None = None) -> Recording:
     """The first samples of speech."""
-    return Recording("agent", "en", text, spoken.pcm[: 2 * samples])
+    text = spoken.text if text is None else text
+    return Recording(spoken.speaker, spoken.language, text, spoken.pcm[: 2 * samples])
 
 
 def in_new_process(judge: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -73,6 +79,50 @@ def test_silence_and_an_empty_recording_have_no_words(spoken: KnownSpeech) -> No
     assert judge.heard(silence).heard == frozenset()
     assert judge.heard(recording(spoken, 0)).heard == frozenset()
     assert judge.heard(recording(spoken, spoken.samples, text="")).heard == frozenset()
+
+
+def errors_of(language: str) -> tuple[list[float], list[int]]:
+    """Of the committed texts in voices and paces that the judge's reference does not have.
+
+    Returns:
+        Milliseconds between the judged and the voice's own start of each word that was heard, and
+        the words judged as heard minus words heard, of six cuts of each text.
+    """
+    rng, judge = random.Random(language), Judge()
+    speakers = itertools.cycle((("f2", 0.9), ("m2", 1.0), ("f4", 1.1), ("m7", 1.2)))
+    texts = choose_texts([language], ("short", "menu", "blurb", "numbers"))
+    spoken = [espeak(each.text, language, *next(speakers)) for each in texts]
+    judge.learn(recording(each, each.samples) for each in spoken)
+    errors_ms: list[float] = []
+    differences: list[int] = []
+    for each in spoken:
+        latest = min(each.samples, int(LATEST_CUT_S * SAMPLE_RATE_HZ))
+        for _ in range(6):
+            samples = int(rng.uniform(EARLIEST_CUT_S * SAMPLE_RATE_HZ, latest))
+            true = len(heard_in(each.words, samples).heard)
+            if not all(word.is_exact for word in each.words[max(0, true - 1) : true + 1]):
+                continue
+            judged = judge.word_times(recording(each, samples))
+            differences.append(len(heard_in(judged, samples).heard) - true)
+            errors_ms += [
+                1000 * abs(ours.start_sample - native.start_sample) / SAMPLE_RATE_HZ
+                for ours, native in zip(judged[:true], each.words, strict=False)
+                if native.is_exact
+            ]
+    return errors_ms, differences
+
+
+@pytest.mark.parametrize(
+    "language",
+    ["it", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("en", "de", "fr", "es"))],
+)
+def test_the_judge_is_within_40_ms(language: str) -> None:
+    """95 % of the words; no cut is off by more than a word, and most are exact."""
+    errors_ms, differences = in_new_process(errors_of, language)
+    assert len(errors_ms) > 100 and len(differences) > 20
+    assert np.percentile(errors_ms, 95) <= 40
+    assert max(map(abs, differences)) <= 1
+    assert differences.count(0) >= 0.9 * len(differences)
 
 
 def heard_before_silence() -> list[Heard]:

@@ -12,7 +12,7 @@ from testbed.scripted_judges import heard, scripted_judge
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.plugins.bench.quality.transcribers import open_transcriber
-from voiceagent_tts.plugins.bench.quality.words import word_errors
+from voiceagent_tts.plugins.recordings.word_errors import word_errors
 
 SILENCE = np.zeros(4_800, np.float32)
 

@@ -12,7 +12,7 @@ from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.judge import Recording
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe, open_transcriber
-from voiceagent_tts.plugins.bench.quality.words import said_words
+from voiceagent_tts.plugins.recordings.word_errors import said_words
 
 WHISPER = "faster-whisper:tiny.en"
 """What `whisper` stands for."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from voiceagent_tts.plugins.bench.quality.clips import Clip
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe
-from voiceagent_tts.plugins.bench.quality.words import said_errors, unit_of, word_errors
+from voiceagent_tts.plugins.recordings.word_errors import said_errors, unit_of, word_errors
 
 HEADINGS = {
     "wer_percent": "WER, %",

@@ -18,7 +18,7 @@ from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.quality.clips import Samples
-from voiceagent_tts.plugins.training.transcription import Recogniser
+from voiceagent_tts.plugins.recordings.recogniser import Recogniser
 
 Transcribe = Callable[[Samples, str], str]
 """[S] float32 at 24 kHz and a language code -> what is heard.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voiceagent_tts.plugins.bench.quality.words import (
+from voiceagent_tts.plugins.recordings.word_errors import (
     WordErrors,
     normalised,
     said_errors,
@@ -66,6 +66,7 @@ def test_rates_are_for_each_expected_word() -> None:
         ("Dr. Smith is here at 9:30.", "Doctor Smith is here at nine thirty", 0),
         ("Write to help@example.com.", "Write to help at example dot com", 0),
         ("A well-known trick.", "a well known trick", 0),
+        ("It's $5, isn’t it?", "It’s five dollars, isn't it?", 0),
         ("Your total is $42.50.", "Your total is $42.15.", 1),
     ],
 )

@@ -82,6 +82,7 @@ def word_errors(expected: str, heard: str, language: str) -> WordErrors:
 
 def said_words(text: str, language: str) -> list[SaidWord]:
     """What a speaker says for a text: small letters without marks, numbers in words."""
+    text = text.translate(_APOSTROPHES)
     spoken = normalize(said(text, 0, ()), language, reads_digits=False)
     words: list[SaidWord] = []
     owners = split_words(text)
@@ -90,8 +91,8 @@ def said_words(text: str, language: str) -> list[SaidWord]:
         offset = spoken.offsets[word.char_start]
         while owner + 1 < len(owners) and owners[owner + 1].char_start <= offset:
             owner += 1
-        parts = "".join(c if c.isalnum() or c in "'’" else " " for c in word.text.casefold())
-        words += (SaidWord(part.strip("'’"), owner) for part in parts.split())
+        parts = "".join(c if c.isalnum() or c == "'" else " " for c in word.text.casefold())
+        words += (SaidWord(part.strip("'"), owner) for part in parts.split())
     return [word for word in words if word.text]
 
 
