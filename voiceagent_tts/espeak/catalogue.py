@@ -15,33 +15,12 @@ from voiceagent_tts.seam.events import Gender, VoiceDetails
 from voiceagent_tts.voices import ALIASES, name_hint
 
 LANGUAGES = {
-    "zh": "cmn",
-    "zh-cn": "cmn",
-    "zh-hk": "yue",
-    "cmn": "cmn",
-    "yue": "yue",
-    "en": "en-us",
-    "en-us": "en-us",
-    "en-gb": "en-gb",
-    "en-029": "en-029",
-    "ja": "ja",
-    "ko": "ko",
-    "de": "de",
-    "fr": "fr-fr",
-    "fr-fr": "fr-fr",
-    "fr-be": "fr-be",
-    "fr-ch": "fr-ch",
-    "ru": "ru",
-    "pt": "pt",
-    "pt-pt": "pt",
-    "pt-br": "pt-br",
-    "es": "es",
-    "es-es": "es",
-    "es-419": "es-419",
-    "es-mx": "es-419",
-    "it": "it",
-    "nl": "nl",
-}
+    "zh": "cmn", "zh-cn": "cmn", "zh-hk": "yue", "cmn": "cmn", "yue": "yue", "en": "en-us",
+    "en-us": "en-us", "en-gb": "en-gb", "en-029": "en-029", "ja": "ja", "ko": "ko", "de": "de",
+    "fr": "fr-fr", "fr-fr": "fr-fr", "fr-be": "fr-be", "fr-ch": "fr-ch", "ru": "ru", "pt": "pt",
+    "pt-pt": "pt", "pt-br": "pt-br", "es": "es", "es-es": "es", "es-419": "es-419",
+    "es-mx": "es-419", "it": "it", "nl": "nl",
+}  # fmt: skip
 """espeak voice code for the language of a text; the server finds the nearest for other regions."""
 
 
@@ -54,21 +33,12 @@ class Preset:
 
 
 PRESETS = {
-    "default": Preset(""),
-    "alloy": Preset("f3", 34),
-    "ash": Preset("adam"),
-    "ballad": Preset("marcelo", 70),
-    "coral": Preset("Annie"),
-    "echo": Preset("pablo", 54),
-    "fable": Preset("m5", 75),
-    "nova": Preset("f2", 58),
-    "onyx": Preset("m8", 35),
-    "sage": Preset("f4", 40),
-    "shimmer": Preset("f5", 72),
-    "verse": Preset("Michael", 58),
-    "marin": Preset("linda", 40),
-    "cedar": Preset("m1", 38),
-}
+    "default": Preset(""), "alloy": Preset("f3", 34), "ash": Preset("adam"),
+    "ballad": Preset("marcelo", 70), "coral": Preset("Annie"), "echo": Preset("pablo", 54),
+    "fable": Preset("m5", 75), "nova": Preset("f2", 58), "onyx": Preset("m8", 35),
+    "sage": Preset("f4", 40), "shimmer": Preset("f5", 72), "verse": Preset("Michael", 58),
+    "marin": Preset("linda", 40), "cedar": Preset("m1", 38),
+}  # fmt: skip
 """`default`, and the voice names of OpenAI's API, each with a timbre of its own."""
 
 

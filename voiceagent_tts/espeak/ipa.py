@@ -20,24 +20,7 @@ _FIRST_SPOKEN_KIND = 2  # kinds 0 and 1 are pauses and stress
 _STRESS = {"ˈ": "'", "ˌ": ","}
 _SILENT = frozenset("\u0361\u035c.‿|/")  # ties, syllable borders and slashes
 _WRITTEN = str.maketrans({"g": "ɡ", ":": "ː", "'": "ˈ", "’": "ˈ", ",": "ˌ"})
-_SIMILAR = (
-    "ɹrɾʁʀɻ",
-    "aɑɐæʌ",
-    "eɛ",
-    "oɔɒ",
-    "iɪ",
-    "uʊ",
-    "yʏ",
-    "øœ",
-    "əɐɜ",
-    "lɫ",
-    "nŋɲ",
-    "xχç",
-    "hɦ",
-    "vʋβ",
-    "ʃɕʂ",
-    "ʒʑʐ",
-)
+_SIMILAR = "ɹrɾʁʀɻ aɑɐæʌ eɛ oɔɒ iɪ uʊ yʏ øœ əɐɜ lɫ nŋɲ xχç hɦ vʋβ ʃɕʂ ʒʑʐ".split()
 """Sounds that stand in for each other where a language lacks one, the nearest first."""
 
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from voiceagent_tts.core import Segment, WarningCode, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.phonemes.reading import LoadedVoice, Phonemes
 from voiceagent_tts.phonemes.speech import Speech
-from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.commands import Append, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import Capabilities

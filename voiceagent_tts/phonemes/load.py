@@ -10,8 +10,8 @@ import numpy as np
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Segment
 from voiceagent_tts.phonemes.engine import PhonemeEngine
+from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.phonemes.speech import Speech
-from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.text.pieces import split_pieces
 

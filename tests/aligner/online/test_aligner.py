@@ -18,8 +18,7 @@ from testbed.examples import examples
 from testbed.known_speech import KnownSpeech, espeak, joined, with_lead, with_pauses
 from testbed.noise import pink
 from testbed.sentences import OTHERS
-from voiceagent_tts.aligner.online import aligner as online
-from voiceagent_tts.aligner.online import viterbi
+from voiceagent_tts.aligner.online import tuning
 from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSession
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceVoice
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, Word, WordTimestamp
@@ -523,8 +522,7 @@ def test_a_long_context_uses_no_more_memory(words: int, least_s: int) -> None:
 
 def test_a_short_trace_moves_words_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a trace too short for some word starts, errors stay below a second and do not grow."""
-    for room in (viterbi, online):
-        monkeypatch.setattr(room, "MAX_TRACED_FRAMES", 150)  # 100 of speech, and a pause
+    monkeypatch.setattr(tuning, "MAX_TRACED_FRAMES", 150)  # 100 of speech, and a pause
     spoken = espeak(SENTENCE, "en", "f3", 0.8)
     assert aligned_errors_ms(OnlineAligner(), [spoken]).max() <= 1_000
 

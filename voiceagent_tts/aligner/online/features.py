@@ -1,7 +1,7 @@
 """Audio to spectra of short frames with their neighbours, as a stream.
 
 Frames are made in blocks of one codec frame, so the spectra do not depend on how the audio was cut
-into pushes. This module knows no words, no phones and no voice.
+into pushes.
 
 Source: mel scale and filters as in HTK (Young et al., The HTK Book, sections 5.2 and 5.4).
 """
