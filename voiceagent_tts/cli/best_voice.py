@@ -19,11 +19,9 @@ _QWEN3_MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Settings with an engine.
+    """Settings with an engine, and the reason for it, with how to get a better voice.
 
-    Attributes:
-        settings: the settings; `engine` is not None.
-        reason: the choice, and how to get a better voice; None if a setting decided.
+    The reason is None if a setting decided.
     """
 
     settings: Settings
@@ -33,12 +31,9 @@ class Choice:
 def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
     """Choose Qwen3-TTS, hibari, a plugin's engine or espeak: the first that this machine can run.
 
-    With hibari, Kokoro speaks other languages if it is installed, and espeak the rest.
-
-    Args:
-        settings: the settings; an engine, or models without one, which are Qwen3-TTS's, decide.
-        may_download: whether installed engines are chosen before their files are downloaded:
-            Kokoro, else that of a plugin instead of hibari.
+    A named engine decides, and so do models without one, which are Qwen3-TTS's. With hibari, Kokoro
+    speaks other languages if it is installed, and espeak the rest. With `may_download` installed
+    engines are chosen before their files are here: Kokoro, else that of a plugin instead of hibari.
     """
     if settings.engine is not None:
         return Choice(settings)

@@ -54,11 +54,7 @@ def download(
 
 
 def aligner_folder(model: str | None) -> str | None:
-    """Return the folder of a forced aligner.
-
-    Args:
-        model: folder or id; None selects the published aligner if it is on this machine.
-    """
+    """Return the folder of a forced aligner; by default the published one's, if it is here."""
     from voiceagent_tts.hub import ALIGNER_ID, fetch_model, parse_id, stored_folder
 
     folder = fetch_model(model) if model is not None else stored_folder(parse_id(ALIGNER_ID))

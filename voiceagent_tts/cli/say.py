@@ -110,11 +110,7 @@ def _plays(request: SayRequest) -> bool:
 
 
 class _TextWindow:
-    """Limits text at the server whose audio is not generated: further text waits here.
-
-    Args:
-        chars: maximum characters that sent text may be ahead of received words.
-    """
+    """Limits text at the server whose audio is not generated: further text waits here."""
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
@@ -154,7 +150,6 @@ async def _speak(
 async def _receive(
     context: ClientContext, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> ReceivedSpeech:
-    """Receive and play audio, and show the progress."""
     pcm, words, reason, provenance = bytearray(), list[WordTimestamp](), "", None
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()

@@ -27,9 +27,6 @@ class ClientSocket:
     is never delayed.
 
     Args:
-        transport: has sent `ready`.
-        router: has received it.
-        ready: what the server reported about itself.
         on_unusable: called when the server drains, and on the loss.
         on_event: called with every event, after the inbox of its context.
     """

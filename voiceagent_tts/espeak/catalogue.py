@@ -2,8 +2,7 @@
 
 A voice name is a preset (`default`, `alloy`), an espeak variant (`f3`), a language voice (`de`), or
 a language voice with a preset or variant (`en-gb+f3`). If the name has no language voice, the
-language of the text selects it. Names are not case-sensitive. This module does not call espeak; it
-receives the list of installed voices.
+language of the text selects it. Names are not case-sensitive.
 """
 
 from collections.abc import Iterable
@@ -52,7 +51,6 @@ class EspeakVoice:
 
     Attributes:
         identifier: espeak's identifier, with `+variant` if there is one.
-        pitch: 0 to 99.
         reads_kana_only: whether kanji must be replaced by their readings.
     """
 
@@ -75,7 +73,6 @@ class VoiceCatalogue:
     """The voices of one espeak installation.
 
     Args:
-        installed: language voices.
         variants: timbres whose names may follow `+`.
     """
 

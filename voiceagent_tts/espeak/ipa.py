@@ -1,9 +1,8 @@
 """IPA to espeak's phoneme names.
 
-espeak reads phonemes between double brackets, but by names of its own that differ between
-languages (`[[t@m'A:toU]]`). It can also print the IPA of any name in the phonemes of a voice, so
-the table of a voice is the inverse of that: for each IPA spelling the shortest name that prints it.
-This module knows no texts and no audio.
+espeak reads phonemes between double brackets, but by names of its own that differ between languages
+(`[[t@m'A:toU]]`). It can also print the IPA of any name in the phonemes of a voice, so the table of
+a voice is the inverse of that: for each IPA spelling the shortest name that prints it.
 
 Source: `phontab` of espeak-ng 1.52: a byte with the number of tables, three bytes of padding; each
 table has a header of 36 bytes, which begins with the number of its phonemes, and 16 bytes for each

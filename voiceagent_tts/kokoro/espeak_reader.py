@@ -42,7 +42,6 @@ class _Run:
     """Characters between spaces: marks, what they enclose, and marks.
 
     Attributes:
-        text: what is read.
         offset: offset in the context's text of what it says.
         lead: marks before it.
         trail: marks after it.
@@ -57,12 +56,7 @@ class _Run:
 
 
 class EspeakPronouncer:
-    """Reads a language with espeak-ng. Threads may share it.
-
-    Args:
-        language: code of the language.
-        knows: whether Kokoro has a phoneme.
-    """
+    """Reads a language with espeak-ng. Threads may share it."""
 
     def __init__(self, language: str, knows: Callable[[str], bool]) -> None:
         self._espeak = EspeakLibrary.open()

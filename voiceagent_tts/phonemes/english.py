@@ -26,7 +26,6 @@ class EnglishPronouncer:
     """Reads English in one accent. Threads may share it.
 
     Args:
-        knows: whether the voices of that accent have a phoneme.
         is_british: whether the accent is British rather than American.
     """
 

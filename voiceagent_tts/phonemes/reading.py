@@ -70,8 +70,6 @@ class LoadedVoice:
     """A voice in memory.
 
     Attributes:
-        details: its name, language and gender.
-        network: makes its audio.
         pronouncer: reads texts in its language; shared by the voices of a language.
     """
 

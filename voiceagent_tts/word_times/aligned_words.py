@@ -5,7 +5,7 @@ word is published when the best source that may still answer has answered, or el
 when playback is about to reach it, with the best time known by then. An estimate is better than a
 time that arrives too late; but a word whose audio is not generated yet cannot be reached and waits
 for it. `AlignedWords` applies the rule to a context: it finds the words in the text, knows when
-playback reaches them, and asks the aligners. The current time is passed in.
+playback reaches them, and asks the aligners.
 """
 
 import sys
@@ -62,9 +62,6 @@ _DOUBTFUL_CONFIDENCE = 0.5
 
 class AlignedWords(Words):
     """Publishes the words of one context; arguments as for `Words` and `MakeWords`.
-
-    Args:
-        attach: connects the context to its aligners, of which there may be none.
 
     Attributes:
         policy: chooses the times of the words, on the engine's clock.
@@ -145,9 +142,7 @@ class AlignedWords(Words):
     def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
         """Measure the pace of the engine's next audio, and let the aligners hear it.
 
-        Args:
-            chunk: the audio.
-            language: returns the language of the speech so far.
+        `language` returns that of the speech so far.
         """
         self.policy.push_audio(chunk.pcm)
         self._aligners.push_audio(chunk, language)
@@ -309,11 +304,9 @@ class WordPolicy:
 
     Args:
         sources: sources that may send times. A word without a time at its deadline is estimated.
-        voice_level: as for `SpeechClock`.
 
     Attributes:
         counts: sources and corrections of the published words.
-        has_all_audio: whether the engine has sent all of its audio.
         best: the published words with the best times known now, in order.
         may_be_better: whether a word may have another time in `best` than it left with.
     """
@@ -441,15 +434,10 @@ class WordPolicy:
     def known_between(
         self, char_start: int, char_end: int, is_final: bool
     ) -> tuple[WordTimestamp, ...] | None:
-        """Return the times of the words that begin between two characters.
+        """Return the times of the words that begin between two characters, in order.
 
-        Args:
-            char_start: offset in the context's text.
-            char_end: offset of the first character after the span.
-            is_final: whether a time is taken that a better source might still replace.
-
-        Returns:
-            The times in order; None while a word has none from the engine or an aligner.
+        None while a word has none from the engine or an aligner; without `is_final`, also while a
+        better source might still replace one.
         """
         first, last = (
             bisect_left(self._words, at, key=_char_start) for at in (char_start, char_end)
