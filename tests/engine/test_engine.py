@@ -270,7 +270,7 @@ def test_the_cost_of_a_start_includes_the_host_s_part(
         driver.engine.step()
     driver.send(*driver.open(2, LONG))
     driver.engine.step()
-    assert driver.engine._scheduler.costs.start_s == pytest.approx(0.03)
+    assert driver.engine._scheduler.costs.starts.of(1) == pytest.approx(0.03)
 
 
 FAULTS = {

@@ -40,7 +40,7 @@ def test_pages_leave_room_for_libraries(
     assert pages * needs.page + (900_000_000 - loaded) <= free - loaded
 
 
-class _Counted:
+class _Counted(GpuMemory):
     """Memory in which a runner takes `taken` bytes."""
 
     def __init__(self, taken: int) -> None:
