@@ -73,7 +73,6 @@ class AlignerSessions(ABC, Generic[SessionT]):
         """Handle one input of an open context."""
 
     def _align_due(self) -> float | None:
-        """Align the audio that this step's commands made due; return as `step` does."""
         return None
 
     def _close(self, session: SessionT) -> None:
@@ -101,7 +100,6 @@ class AlignerSessions(ABC, Generic[SessionT]):
             self._handle(context, session, received)
 
     def _failing(self, contexts: Iterable[int]) -> AbstractContextManager[None]:
-        """Turn an error into the failure of `contexts`; other contexts continue."""
         return failing(f"the {self.capabilities.engine} aligner", contexts, self._fail)
 
     def _fail(self, context: int, error: VoiceAgentError) -> None:
@@ -109,7 +107,6 @@ class AlignerSessions(ABC, Generic[SessionT]):
         self._outbox(Failed(context, error.code, error.message))
 
     def _finish(self, context: int, end_sample: int) -> None:
-        """Drop a context after its last word, and report it as done."""
         self._drop(context)
         self._outbox(Done(context, end_sample))
 

@@ -74,18 +74,15 @@ def _hibari(settings: Settings, *, has_kokoro: bool) -> Choice:
 
 
 def _can_speak(kind: EngineKind, settings: Settings, may_download: bool) -> bool:
-    """Whether an engine is installed, and its files are on this machine or may be downloaded."""
     return kind.is_installed() and (may_download or kind.is_stored(settings))
 
 
 def _installed_other() -> EngineKind | None:
-    """The first installed engine of a plugin that has natural voices; None without one."""
     natural = (kind for kind in engine_kinds().values() if kind.natural_voices)
     return next((kind for kind in natural if kind.is_installed()), None)
 
 
 def _stored_qwen3() -> str | None:
-    """Return the best downloaded model that a GPU of this machine can speak with."""
     if not _has_packages("torch", "transformers", "huggingface_hub") or not _has_gpu():
         return None
     from voiceagent_tts.hub import parse_id, stored_folder
@@ -99,7 +96,6 @@ def _has_packages(*names: str) -> bool:
 
 
 def _has_gpu() -> bool:
-    """Whether the NVIDIA driver lists a GPU."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return False

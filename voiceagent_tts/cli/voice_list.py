@@ -41,7 +41,6 @@ def _listed(url: str, api_key: str | None) -> list[dict[str, Any]]:
 
 
 def _reason(error: HTTPError) -> str:
-    """The server's own message, where the reply has one."""
     with contextlib.suppress(OSError, HTTPException):  # the reply may break off
         return server_message(error.read()) or _STRANGE
     return _STRANGE

@@ -180,7 +180,6 @@ class ClientSocket:
             await asyncio.wait({writer})
 
     async def _read(self) -> int | None:
-        """Read to the end; returns the code to close the socket with, None if it has closed."""
         try:
             while not self._router.is_drained:
                 self._receive(await self._transport.receive())

@@ -309,7 +309,6 @@ class Qwen3Engine:
         self._counts.starts += 1
 
     def _likely_pages(self, prompt: Prompt, sequence: Sequence) -> int:
-        """Return the expected number of pages for the prompt and the frames that follow."""
         capacity = self._runner.capacity
         if len(prompt) >= capacity:
             raise InvalidRequestError(

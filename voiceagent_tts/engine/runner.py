@@ -399,7 +399,6 @@ class Runner:
             self._codec.decode(decode, frames, coded)
 
     def _note(self, began_s: float, events: tuple[StreamEvent, ...], frames: int) -> None:
-        """Add the duration of the passes; after frames were made, the device is done with them."""
         if not frames:
             return
         began, prefilled, coded, decoding, advanced = events

@@ -183,7 +183,6 @@ class EspeakEngine(SegmentEngine[_Row]):
             self._warn(row, WarningCode.KANJI_SPELLED_OUT, KANJI_WARNING)
 
     def _continues(self, row: _Row) -> bool:
-        """Handle commands while `row` is spoken; return False if one of them ended it."""
         self._handle_commands()
         return self._is_open(row)
 

@@ -85,7 +85,6 @@ class IpaTable:
         return "|".join(names) if names else None
 
     def _found(self, ipa: str, at: int) -> tuple[int, str] | None:
-        """The longest symbol at `at` that the voice has, else the nearest sound: length, name."""
         for length in range(min(self._longest, len(ipa) - at), 0, -1):
             if name := self._names.get(ipa[at : at + length]):
                 return length, name

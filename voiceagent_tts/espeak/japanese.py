@@ -73,5 +73,4 @@ def _places(surface: str, reading: str) -> Iterator[int]:
 
 
 def _head_length(surface: str) -> int:
-    """Length of `surface` up to its last kanji; 0 if it is all kana."""
     return len(surface.rstrip(_KANA))

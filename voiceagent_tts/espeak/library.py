@@ -144,8 +144,6 @@ _Callback = ctypes.CFUNCTYPE(
 
 @dataclass(slots=True)
 class _Synthesis:
-    """State of one `synthesize` call, shared with the callback."""
-
     on_chunk: OnChunk
     is_stopped: bool = False
     failure: BaseException | None = None
@@ -368,7 +366,6 @@ class EspeakLibrary:
         return int(run.is_stopped)
 
     def _has_dictionary(self, voice: InstalledVoice) -> bool:
-        """Whether a voice's dictionary is installed; espeak lists some voices without one."""
         definition = self._data_path / "lang" / voice.identifier
         name = definition.name.split("-")[0].lower()
         for line in definition.read_text(encoding="utf-8").splitlines():

@@ -88,7 +88,6 @@ def _place(whole: Said, char: int) -> int:
 
 
 def _cuts(words: Sequence[Word], whole: Said) -> Iterator[int]:
-    """Index of each word that begins a piece after the first."""
     first = clause = 0
     for index, word in enumerate(words):
         said_chars = _place(whole, word.char_end) - _place(whole, words[first].char_start)
@@ -117,7 +116,6 @@ def _ranges(whole: Said, first: int, end: int) -> Iterator[range]:
 
 
 def _part(whole: Said, place: range) -> EspeakText:
-    """What is said in a range."""
     first, last = place.start, place.stop
     text = whole.text[first:last].rstrip()
     ipa = tuple(

@@ -172,12 +172,10 @@ def _at_24_khz(samples: npt.NDArray[np.int16]) -> bytes:
 
 
 def _removable_lead(pcm: bytes) -> int:
-    """Samples of silence that can be removed before the first sound."""
     return max(0, leading_silence_samples(pcm, _SILENCE_LEVEL) - _KEPT_LEAD_SAMPLES)
 
 
 def _phonemes(events: Iterable[SpeechEvent], lead: int, end: int) -> Iterator[Phoneme]:
-    """All phonemes and pauses; arguments as for `_place`."""
     found = [event for event in events if event.kind is EventType.PHONEME]
     borders = [*(_place(event.sample, lead, end) for event in found), end]
     for event, (first, after) in zip(found, pairwise(borders), strict=True):
@@ -185,7 +183,6 @@ def _phonemes(events: Iterable[SpeechEvent], lead: int, end: int) -> Iterator[Ph
 
 
 def _timestamp(span: WordSpan, lead: int, end: int) -> WordTimestamp:
-    """`span` on the 24 kHz clock of the trimmed audio; arguments as for `_place`."""
     return WordTimestamp(
         span.word,
         _place(span.start, lead, end),

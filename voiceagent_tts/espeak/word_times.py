@@ -94,7 +94,6 @@ def time_words(
 
 
 def _sounds(events: Iterable[SpeechEvent]) -> list[_Sound]:
-    """Collect the phonemes after each WORD event, and the start of the pause after them."""
     sounds: list[_Sound] = []
     sample = 0
     for event in events:
@@ -120,7 +119,6 @@ def _close(sounds: list[_Sound], sample: int) -> None:
 
 
 def _sounds_by_word(sounds: Iterable[_Sound], word_ends: Sequence[int]) -> dict[int, _Sound]:
-    """Join the sounds of each word; keys are word indices, ascending."""
     by_word: dict[int, _Sound] = {}
     current = 0
     for sound in sounds:

@@ -105,7 +105,6 @@ def fetch(name: str) -> Path:
 
 
 def _downloads() -> Path:
-    """Folder where the package stores downloaded voices."""
     from hibari.voices import cache_dir
 
     return Path(os.fspath(cache_dir()))

@@ -88,7 +88,6 @@ class Vocoder:
         return combined
 
     def _pulse_spectra(self, count: int) -> npt.NDArray[np.complex64]:
-        """Spectra of the pulses around the next frames."""
         needed = (count - 1) * HOP_SAMPLES + _WINDOW_SAMPLES
         self._pulses = np.concatenate((self._pulses, self._next_pulses(needed)))
         windows = np.lib.stride_tricks.sliding_window_view(self._pulses[:needed], _WINDOW_SAMPLES)

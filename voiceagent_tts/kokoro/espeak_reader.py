@@ -98,7 +98,6 @@ class EspeakPronouncer:
         return phonemes if phonemes and all(map(self._knows, phonemes)) else None
 
     def _sounds(self, clause: Sequence[_Run]) -> list[str]:
-        """What is said for each run of a clause."""
         texts = [run.text for run in clause]
         if not texts[0]:
             return [clause[0].ipa or ""]
@@ -172,7 +171,6 @@ def _aligned(some: Sequence[str], others: Sequence[str]) -> list[int]:
 
 
 def _symbols(ipa: str) -> str:
-    """Kokoro's symbols of IPA."""
     for pair, symbol in _SYMBOLS.items():
         ipa = ipa.replace(_TIE.join(pair), symbol)
     return "".join(character for character in ipa if character not in _SYLLABLE_BORDERS)

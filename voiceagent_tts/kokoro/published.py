@@ -118,7 +118,6 @@ def _required(folder: Path) -> Files:
 
 
 def _found(folder: Path) -> Files | None:
-    """The files below a folder; None without a model, or without a voice."""
     models = sorted(folder.rglob("*.onnx"))
     voices = sorted(folder.rglob("[a-z][fm]_*.bin"))
     return Files(models[0], voices[0].parent) if models and voices else None

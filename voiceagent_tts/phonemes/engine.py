@@ -139,7 +139,6 @@ class PhonemeEngine(SegmentEngine[_Row]):
         return pieces
 
     def _warn_of_ipa(self, row: _Row, pieces: Sequence[TextPiece]) -> None:
-        """Tell the client once of IPA that the voice cannot say."""
         can_say = row.voice.pronouncer.can_say
         spoken = (piece for piece in pieces if not piece.is_silent)
         if row.is_warned or all(can_say(ipa) for piece in spoken for _, ipa in piece.said.ipa):

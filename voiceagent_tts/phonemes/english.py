@@ -113,7 +113,6 @@ class EnglishPronouncer:
 
 
 def _is_in_run(tokens: Sequence[Any]) -> bool:
-    """Whether the next token belongs to the run of the last one."""
     return bool(tokens) and not tokens[-1].whitespace
 
 

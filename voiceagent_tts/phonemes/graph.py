@@ -138,7 +138,6 @@ def _name(message: bytes, field: int) -> str:
 
 
 def _value(name: str, kind: bytes = b"") -> bytes:
-    """A ValueInfoProto."""
     typed = _field(_VALUE_TYPE, kind) if kind else b""
     return _field(_VALUE_NAME, name.encode()) + typed
 
@@ -179,7 +178,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _encoded(value: int) -> bytes:
-    """A varint."""
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)

@@ -106,7 +106,6 @@ class Speech:
         return float_to_pcm(self._decoder.samples(self._at, is_last=self._is_complete))
 
     def _without_lead(self, pcm: bytes) -> bytes:
-        """Remove the silence before the first sound; all of a silent part."""
         silent = leading_silence_samples(pcm, _SILENCE_LEVEL)
         is_silent = silent * BYTES_PER_SAMPLE == len(pcm)
         removed = silent if is_silent else max(0, silent - _KEPT_LEAD_SAMPLES)
@@ -121,7 +120,6 @@ class Speech:
         return -(-sample // self._network.hop_samples)
 
     def _border(self, place: int) -> int:
-        """Sample at which the phoneme at `place` begins."""
         return self._prosody.borders[place] * self._network.hop_samples
 
     def _last_sound_end(self) -> int:
@@ -138,7 +136,6 @@ class Speech:
         return self._border(place) - _ATTACK_SAMPLES
 
     def _end_of(self, place: int) -> int:
-        """Sample at which a sound ends; before a pause its duration is not taken at its word."""
         start, end = self._border(place), self._border(place + 1)
         following = self._phonemes.text[place + 1 : place + 2]
         is_before_pause = not following or following in PAUSES

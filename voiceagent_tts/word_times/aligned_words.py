@@ -125,7 +125,6 @@ class AlignedWords(Words):
         self._expect(self._growing_words.finish(char_end))
 
     def _expect(self, words: list[Word]) -> None:
-        """Expect words as they are said."""
         if self._readings:
             words = [self._said(word) for word in words]
         self.policy.expect(words)
@@ -195,7 +194,6 @@ class AlignedWords(Words):
             self.policy.set_tentative(tentative)
 
     def _stop_aligning(self) -> None:
-        """Continue with the times that the aligners have found, and without aligners."""
         self._aligners.close()
         for source in self._aligners.sources:
             self.policy.drop_source(source)
@@ -274,8 +272,6 @@ class AlignedWords(Words):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The time of a word from an aligner or the engine."""
-
     timestamp: WordTimestamp
     source: Source
     is_doubtful: bool = False
@@ -531,7 +527,6 @@ class WordPolicy:
         return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
 
     def _is_settled(self, source: Source) -> bool:
-        """Whether no better source may still answer."""
         return source >= max(self._sources, default=Source.ONLINE) and source >= Source.ONLINE
 
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
@@ -542,7 +537,6 @@ class WordPolicy:
 
     @property
     def _earliest_start(self) -> int:
-        """Start of the last word, as it was sent first or as it has moved since."""
         if not self._told:
             return 0
         return max(self._published[-1].start_sample, self._told[-1].start_sample)

@@ -220,7 +220,6 @@ class OnlineSession:
         self._drop_before_words(path)
 
     def _pop_words(self, char_end: int) -> Iterator[WordTimestamp]:
-        """Remove and return the words that begin before `char_end`, and restart after them."""
         synthesized, waiting = self._reference.pop_words(char_end)
         words = self._reference.words
         next_frame = words[0].first_frame if words else self._reference.length
@@ -241,7 +240,6 @@ class OnlineSession:
         return WordTimestamp(word, end, end, confidence=0.0)
 
     def _final(self, time: WordTimestamp) -> WordTimestamp:
-        """`time` moved inside the audio and after the words before it."""
         self._is_at_start = False
         end_of_audio = self._stream.pushed_samples
         start = self._last_start = min(max(time.start_sample, self._last_start), end_of_audio)
@@ -280,12 +278,10 @@ class OnlineSession:
         return time
 
     def _earliest_start(self, path: AlignmentPath) -> int:
-        """Earliest sample at which the next word can begin."""
         silence = self._last_centre - (path.centres[-1] if path.centres else 0)
         return self._last_centre + (tuning.REST_SAMPLES if silence > tuning.PAUSE_SAMPLES else 0)
 
     def _projected_sample(self, path: AlignmentPath, frame: int) -> int:
-        """Sample at which the audio is expected to reach a reference frame."""
         now = path.centres[-1] if path.centres else self._last_centre
         return now + self._reference.sample(frame) - self._reference.sample(self._search.head)
 
@@ -302,7 +298,6 @@ class OnlineSession:
         return AlignmentPath(frames[is_speech].tolist(), centres, evidence)
 
     def _drop_before_words(self, path: AlignmentPath) -> None:
-        """Drop the frames before the first word that is not final."""
         words = self._reference.words
         kept = words[0].first_frame if words else self._search.head
         before = bisect_left(path.reference_frames, kept) - 1
@@ -312,7 +307,6 @@ class OnlineSession:
         self._reference.drop_frames(min(kept, window.start) - 1)
 
     def _drop_pause(self) -> None:
-        """Drop the oldest frames of a long pause between final words and words to come."""
         words, end = self._reference.words, self._search.end
         if end.is_gap and not (words and words[0].first_frame < end.frame):
             self._drop_frames_before(self._last_centre - tuning.FINAL_AFTER_SAMPLES)
@@ -371,6 +365,5 @@ class OnlineSessions(AlignerSessions[_OnlineContext]):
     def _answer(
         self, context: int, session: _OnlineContext, words: tuple[WordTimestamp, ...]
     ) -> None:
-        """Send the words that have become final, and the tentative words after them."""
         tentative = session.session.tentative()
         self._outbox(Aligned(context, words, tentative, session.end_sample))

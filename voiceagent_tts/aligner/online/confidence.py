@@ -104,7 +104,6 @@ class PathEvidence:
         return min(confidence, _LEFT_OUT_CONFIDENCE) if is_beside_left_out else confidence
 
     def _worst_cost(self, place: int) -> float:
-        """Highest mean cost of `_WORST_FRAMES` frames in a row near `place`."""
         end = min(place + _WORST_FRAMES_AFTER, len(self.frames)) - _WORST_FRAMES + 1
         near = self._costs_in_a_row[max(place - _WORST_FRAMES_BEFORE, 0) : max(end, 1)]
         return float(near.max())

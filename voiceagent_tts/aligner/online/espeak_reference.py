@@ -339,7 +339,6 @@ def frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
 
 
 def _placed(speech: Speech, centres: Integers, duration_ratio: float) -> Iterator[ReferenceWord]:
-    """The words of `speech`, whose frames are at `centres` [N]."""
     for time in speech.words:
         end_sample = time.end_sample or time.start_sample
         borders = (time.start_sample, end_sample)
@@ -375,7 +374,6 @@ def _starts(words: Iterable[ReferenceWord], count: int) -> Booleans:
 
 
 def _piece(words: Sequence[Word], language: str | None) -> EspeakPiece:
-    """The words with spaces between them, cleaned for speech."""
     text, origins, end = "", list[int](), words[0].char_start
     for word in words:
         text += " " * (word.char_start - end) + word.text

@@ -250,7 +250,6 @@ class ViterbiSearch:
         del self._traced[:count]
 
     def _remember(self, window: range, steps: Units, landed: list[dict[int, int]]) -> None:
-        """Append the steps [N, State, window + 1] of the next audio frames to the backpointers."""
         del self._traced[: max(0, len(self._backpointers) + len(steps) - tuning.MAX_TRACED_FRAMES)]
         self._backpointers.extend(
             (window.start, packed.tobytes(), jumped)
@@ -383,7 +382,6 @@ class AlignmentPath:
         return self._place(word.end_frame) - self._place(word.first_frame)
 
     def _place(self, frame: int) -> int:
-        """Speech frame at which the audio was at a reference frame, or after it."""
         return bisect_left(self.reference_frames, frame)
 
     def time_of(self, word: ReferenceWord) -> WordTimestamp:
