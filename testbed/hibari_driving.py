@@ -7,7 +7,7 @@ from testbed.segment_driving import Driver, credit, pcm_of, words_of
 from voiceagent_tts.hibari.load import load_voices
 from voiceagent_tts.hibari.published import DEFAULT_VOICE
 from voiceagent_tts.phonemes.engine import PhonemeEngine
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.plugins.bench.bargein.known_speech import KnownSpeech
 from voiceagent_tts.seam.commands import SpeechOptions
 

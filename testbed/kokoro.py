@@ -8,7 +8,7 @@ import pytest
 from testbed.missing import MissingPartError
 from voiceagent_tts.kokoro.load import load_voices
 from voiceagent_tts.kokoro.published import Files, find
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 QUICK = pytest.param("kokoro", marks=[pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")])
 """Name of the engine, as a parameter of tests."""

@@ -8,8 +8,8 @@ from pocketsphinx import Config, Decoder
 
 from voiceagent_tts.audio.pcm import float_to_pcm, pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, WordTimestamp
+from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.phonemes.speech import Speech
-from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.text.pieces import split_pieces
 
 

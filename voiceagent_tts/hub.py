@@ -2,7 +2,7 @@
 
 Downloads use the hubs' own clients and caches, which other programs share: `HF_ENDPOINT`,
 `HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN` have their usual meaning, and an interrupted download
-continues where it stopped. This module does not read weights and does not need torch.
+continues where it stopped.
 """
 
 import hashlib
@@ -64,7 +64,6 @@ class ModelId:
     """A repository on a hub.
 
     Attributes:
-        repo: owner and name.
         revision: a branch, tag or commit; None for the default branch.
         files: the files that are wanted, or patterns of them; all where it is empty.
     """
@@ -95,10 +94,7 @@ def parse_id(model: str) -> ModelId:
 
 
 def find_model(model: str) -> Path:
-    """Return the folder of a model on this machine; never uses the network.
-
-    Args:
-        model: a folder, or `OWNER/NAME[@REVISION]` of a downloaded model.
+    """Return the folder of a model on this machine, given by folder or id; never uses the network.
 
     Raises:
         CheckpointError: the model is not on this machine, or incomplete.
@@ -155,14 +151,11 @@ def download_model(wanted: ModelId, source: Source = "hf") -> Path:
 
 
 def damaged_files(folder: Path, progress: Progress = lambda done, total: None) -> list[Path]:
-    """Return the files whose content differs from the hub's.
+    """Return the files of a downloaded model whose content differs from the hub's.
 
     Hugging Face's cache names every file by its checksum: SHA-256 for large files, git's SHA-1 for
-    small ones. Files without such a name are not checked.
-
-    Args:
-        folder: folder of a downloaded model.
-        progress: called with the bytes read and the total.
+    small ones. Files without such a name are not checked. `progress` gets the bytes read and the
+    total.
     """
     files = [file for file in sorted(folder.rglob("*")) if _checksum(file)]
     total = sum(file.stat().st_size for file in files)

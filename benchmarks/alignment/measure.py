@@ -8,8 +8,7 @@ import numpy as np
 
 from benchmarks.alignment.cuts import errors_ms
 from testbed.known_speech import KnownSpeech
-from voiceagent_tts.aligner.online.aligner import OnlineAligner
-from voiceagent_tts.aligner.sessions import AlignSession
+from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSession
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.text.words import split_words
 
@@ -33,13 +32,13 @@ class CpuTimer:
         self.used_s += time.process_time()
 
 
-def timed_session(session: AlignSession, timer: CpuTimer) -> AlignSession:
+def timed_session(session: OnlineSession, timer: CpuTimer) -> OnlineSession:
     """The session, with its CPU time counted by `timer`."""
-    return cast("AlignSession", _TimedSession(session, timer))
+    return cast("OnlineSession", _TimedSession(session, timer))
 
 
 class _TimedSession:
-    def __init__(self, session: AlignSession, timer: CpuTimer) -> None:
+    def __init__(self, session: OnlineSession, timer: CpuTimer) -> None:
         self._session, self._timer = session, timer
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

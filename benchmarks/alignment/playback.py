@@ -12,7 +12,7 @@ from itertools import count
 
 from testbed.heard_words import words_timed_by_caller
 from testbed.known_speech import KnownSpeech
-from voiceagent_tts.aligner.sessions import AlignSession
+from voiceagent_tts.aligner.online.aligner import OnlineSession
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_S,
@@ -72,7 +72,7 @@ class Playback:
 def play(
     spoken: KnownSpeech,
     rtf: float,
-    session: AlignSession | None,
+    session: OnlineSession | None,
     forced: Sequence[WordTimestamp] = (),
     levels: VoiceLevels | None = None,
 ) -> Playback:
@@ -95,7 +95,7 @@ class _Simulation:
         self,
         spoken: KnownSpeech,
         rtf: float,
-        session: AlignSession | None,
+        session: OnlineSession | None,
         forced: Sequence[WordTimestamp],
         levels: VoiceLevels,
     ) -> None:
@@ -154,7 +154,9 @@ class _Simulation:
             wait_s = self._clock.lead_s(now) + FRAME_S - _MAX_LEAD_S
             self._at(now + max(self._rtf * FRAME_S, wait_s), self._generate_frame)
 
-    def _align_frame(self, session: AlignSession, pcm: bytes, now: float, *, is_last: bool) -> None:
+    def _align_frame(
+        self, session: OnlineSession, pcm: bytes, now: float, *, is_last: bool
+    ) -> None:
         final, tentative = session.push(pcm), session.tentative()
         if is_last:
             final, tentative = (*final, *session.finish()), ()

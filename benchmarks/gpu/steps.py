@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
-from  import PageAllocator
-
 from benchmarks.common.report import percentiles
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
@@ -94,11 +92,11 @@ class Steps:
         """Run rows that speak within this block."""
         # An open text never ends, so every row generates all its frames with any weights.
         endless = replace(prompt, trailing_text_ids=prompt.text_ids[:1] * (frames + 1))
-        allocator = PageAllocator(self._runner.pages)
         count = pages_for(min(len(prompt) + frames + 1, self._runner.capacity))
         try:
             for row in range(rows):
-                seeded, pages = replace(self._sampling, seed=row), allocator.take(count)
+                seeded = replace(self._sampling, seed=row)
+                pages = range(1 + row * count, 1 + (row + 1) * count)
                 self._runner.start(row, endless, seeded, frames + 1, is_open=True, pages=pages)
             yield
         finally:

@@ -13,7 +13,7 @@ from testbed.kokoro import kokoro_voices
 from testbed.missing import MissingPartError
 from testbed.segment_driving import Driver, credit, samples_of
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 _TEXTS = (
     "Please take a seat, and I will be with you in five minutes.",

@@ -7,8 +7,7 @@ import pytest
 from testbed import segment_driving
 from testbed.align_driving import AlignDriver
 from testbed.segment_driving import of_type, pcm_of
-from voiceagent_tts.aligner.online.aligner import OnlineAligner
-from voiceagent_tts.aligner.sessions import OnlineSessions
+from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSessions
 from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.aligner_messages import (

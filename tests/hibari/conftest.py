@@ -6,7 +6,7 @@ import pytest
 
 from testbed.hibari_driving import heart, phoneme_driver
 from testbed.segment_driving import Driver
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 
 @pytest.fixture

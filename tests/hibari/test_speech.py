@@ -4,7 +4,7 @@ import pytest
 from testbed.spoken_words import all_of, errors_ms, speech
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import ms_to_samples
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 TEXT = "Please take a seat, and I will be with you in five minutes."
 

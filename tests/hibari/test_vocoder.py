@@ -4,7 +4,7 @@ from hibari import dsp
 
 from voiceagent_tts.hibari.network import Prosody
 from voiceagent_tts.hibari.vocoder import Vocoder
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 TEXT = "ˌI kæn mˈuv jʊɹ əpˈYntmənt tə tˈuzdˌA."
 

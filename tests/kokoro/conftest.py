@@ -8,7 +8,7 @@ from testbed.hibari_driving import phoneme_driver
 from testbed.kokoro import kokoro_voices
 from testbed.missing import skipped_if_missing
 from testbed.segment_driving import Driver
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 
 @pytest.fixture(scope="session")

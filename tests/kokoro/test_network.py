@@ -8,7 +8,7 @@ from testbed.missing import skipped_if_missing
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.kokoro.network import _IDS, HOP_SAMPLES, Graph, Network, Prosody
 from voiceagent_tts.phonemes import graph
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 pytestmark = [pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]
 

@@ -8,7 +8,7 @@ from testbed.spoken_words import all_of, errors_ms, speech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.text.words import split_words
 
 pytestmark = [pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]

@@ -169,7 +169,7 @@ def test_the_check_at_load_finds_fused_activations_to_work(run_interpreted: Run)
     ("of_samples", "of_activations", "fault"),
     [
         (1.0, 1.0, None),
-        (1.2, 1.0, "codec: 0.2 from plain, expected at most 0.0005"),
+        (1.2, 1.0, "codec: 0.2 from plain kernels, expected at most 0.0005"),
         (math.nan, 1.0, "codec: nan"),
         (1.0, 1.01, "codec: "),
     ],

@@ -27,7 +27,6 @@ from voiceagent_tts.model.layers import (
     HeadNorm,
     Kernels,
     Operations,
-    PlainOperations,
     inverse_frequencies,
     rotation,
 )
@@ -187,7 +186,7 @@ def test_kernels_fit_into_registers(compile_for: Callable[..., list[Resources]])
     assert max(one.shared_bytes for one in found) <= 32_768
 
 
-class _Spoiled(PlainOperations):
+class _Spoiled(Operations):
     """Plain operations with a wrong result in one row of the attention."""
 
     def attend(self, *args: Any, **kwargs: Any) -> Tensor:

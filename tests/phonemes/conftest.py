@@ -3,7 +3,7 @@
 import pytest
 
 from testbed.hibari_driving import heart
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,7 @@ from bisect import bisect_left
 import pytest
 
 from voiceagent_tts.core import Reading
-from voiceagent_tts.phonemes.reading import MAX_PHONEMES, Phonemes
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import MAX_PHONEMES, LoadedVoice, Phonemes
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import split_words
 

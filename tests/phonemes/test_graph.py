@@ -5,7 +5,7 @@ import pytest
 from voiceagent_tts.hibari.network import Prosody
 from voiceagent_tts.hibari.published import published_voices
 from voiceagent_tts.phonemes.graph import cut
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 TEXT = "həlˈO ðˈɛɹ."
 

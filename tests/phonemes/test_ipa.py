@@ -1,7 +1,7 @@
 import pytest
 
 from voiceagent_tts.phonemes.ipa import phonemes_of
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 
 
 @pytest.mark.parametrize(

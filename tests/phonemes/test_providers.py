@@ -9,7 +9,7 @@ from voiceagent_tts.hibari.published import published_voices
 from voiceagent_tts.kokoro.load import fastest
 from voiceagent_tts.phonemes.graph import CPU, CUDA, Provider, providers, session
 from voiceagent_tts.phonemes.load import Trial
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.seam.events import VoiceDetails
 
 GPU: Provider = (CUDA, {"device_id": 0})

@@ -42,7 +42,7 @@ def check_strings(**options: object) -> None:
 
 
 def _check_headers(headers: object) -> None:
-    """Check names and values of HTTP headers; a message has no value, which may be secret."""
+    """The message has no value, which may be secret."""
     if not isinstance(headers, Mapping):
         raise _wrong("extra_headers", "a mapping of names to values", type(headers).__name__)
     for name, value in cast("Mapping[object, object]", headers).items():

@@ -270,12 +270,10 @@ class Turn:
 
     @property
     def _open_context_id(self) -> str | None:
-        """The current context, while it accepts text."""
         record = self.record
         return record.context_id if record is not None and record.accepts_text else None
 
     def _send_text(self) -> None:
-        """Send the text that the server accepts now, and behind all of the text its end."""
         if (context_id := self._open_context_id) is None:
             return
         connection = self.socket.connection
@@ -287,7 +285,6 @@ class Turn:
             self.socket.send(connection.end(context_id))
 
     def _accepted_char_end(self) -> int:
-        """End of the text that the server accepts now: it limits what waits to be spoken."""
         ready = self.socket.connection.ready
         waiting_chars = ready.limits.max_text_chars // 2 if ready else _MESSAGE_CHARS
         if len(self.text) - self.spoken_char_end <= waiting_chars:
@@ -419,7 +416,6 @@ class Turn:
         return max(0, self._pieces[piece][1] - self.context_start)
 
     def _count_attempt(self, spoken_chars: int) -> None:
-        """An attempt that sent audio without a further word counts."""
         if spoken_chars:
             self._attempts = self.failures = 0
         elif self.context_samples:
@@ -475,7 +471,6 @@ def all_words(
 
 
 def _with_text(timestamp: WordTimestamp, text: str) -> WordTimestamp:
-    """The timestamp with its word as it stands in `text`."""
     word = timestamp.word
     return replace(timestamp, word=replace(word, text=text[word.char_start : word.char_end]))
 

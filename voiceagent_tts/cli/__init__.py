@@ -35,8 +35,7 @@ for name, commands in (("voices", voices), ("models", models)):
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. An error is one line on standard error and exit status 1.
 
-    Args:
-        arguments: what follows the name of the program; None reads `sys.argv`.
+    The arguments are what follows the name of the program; None reads `sys.argv`.
     """
     sys.stdout = sys.stdout or open(os.devnull, "w")  # None if the shell has closed it
     try:
@@ -55,7 +54,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _command(arguments: list[str] | None) -> str:
-    """The first word of the command line."""
     given = sys.argv[1:] if arguments is None else arguments
     return given[0] if given else ""
 

@@ -19,11 +19,9 @@ _QWEN3_MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Settings with an engine.
+    """Settings with an engine, and the reason for it, with how to get a better voice.
 
-    Attributes:
-        settings: the settings; `engine` is not None.
-        reason: the choice, and how to get a better voice; None if a setting decided.
+    The reason is None if a setting decided.
     """
 
     settings: Settings
@@ -33,12 +31,9 @@ class Choice:
 def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
     """Choose Qwen3-TTS, hibari, a plugin's engine or espeak: the first that this machine can run.
 
-    With hibari, Kokoro speaks other languages if it is installed, and espeak the rest.
-
-    Args:
-        settings: the settings; an engine, or models without one, which are Qwen3-TTS's, decide.
-        may_download: whether installed engines are chosen before their files are downloaded:
-            Kokoro, else that of a plugin instead of hibari.
+    A named engine decides, and so do models without one, which are Qwen3-TTS's. With hibari, Kokoro
+    speaks other languages if it is installed, and espeak the rest. With `may_download` installed
+    engines are chosen before their files are here: Kokoro, else that of a plugin instead of hibari.
     """
     if settings.engine is not None:
         return Choice(settings)
@@ -79,18 +74,15 @@ def _hibari(settings: Settings, *, has_kokoro: bool) -> Choice:
 
 
 def _can_speak(kind: EngineKind, settings: Settings, may_download: bool) -> bool:
-    """Whether an engine is installed, and its files are on this machine or may be downloaded."""
     return kind.is_installed() and (may_download or kind.is_stored(settings))
 
 
 def _installed_other() -> EngineKind | None:
-    """The first installed engine of a plugin that has natural voices; None without one."""
     natural = (kind for kind in engine_kinds().values() if kind.natural_voices)
     return next((kind for kind in natural if kind.is_installed()), None)
 
 
 def _stored_qwen3() -> str | None:
-    """Return the best downloaded model that a GPU of this machine can speak with."""
     if not _has_packages("torch", "transformers", "huggingface_hub") or not _has_gpu():
         return None
     from voiceagent_tts.hub import parse_id, stored_folder
@@ -104,7 +96,6 @@ def _has_packages(*names: str) -> bool:
 
 
 def _has_gpu() -> bool:
-    """Whether the NVIDIA driver lists a GPU."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return False

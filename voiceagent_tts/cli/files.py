@@ -72,10 +72,7 @@ def check_words_path(path: Path | None) -> None:
 def check_target(path: Path, suffixes: tuple[str, ...], option: str = "") -> None:
     """Check that a file can be written, before the work that produces its content.
 
-    Args:
-        path: file to write.
-        suffixes: accepted suffixes, in lower case.
-        option: option that named the file, for the message.
+    Its suffix, in lower case, is one of `suffixes`; a message names the `option`.
     """
     if path.suffix.lower() not in suffixes:
         raise InvalidRequestError(
@@ -109,14 +106,10 @@ def filtered(
     stated: ProvenanceFields | None,
     sha256: str,
 ) -> bytes:
-    """Apply the filters to an audio file.
+    """Apply the filters to an audio file with this suffix.
 
-    Args:
-        file: the file.
-        suffix: its format, such as `.wav`.
-        filters: change the file.
-        stated: provenance that the server reported; without it nothing is changed.
-        sha256: hex digest of its PCM16 samples.
+    Without the provenance that the server has `stated`, nothing is changed; `sha256` is the hex
+    digest of its PCM16 samples.
     """
     if stated is not None:
         provenance = stated.model_copy(update={"sha256": sha256})
@@ -207,7 +200,6 @@ def _as_vtt(words: Sequence[WordTimestamp]) -> str:
 
 
 def _cues(words: Sequence[WordTimestamp]) -> Iterator[tuple[float, float, str]]:
-    """Group words into subtitle lines; yields (start_s, end_s, text) of each line."""
     cue: list[WordTimestamp] = []
     for timestamp in words:
         if cue and _is_full([*cue, timestamp]):

@@ -59,7 +59,6 @@ def _escape_controls(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _escaped(character: str) -> str:
-    """Escape a character unless it is safe to show; the renderer quotes line ends itself."""
     if character.isprintable() or character in "\n\t":
         return character
     return character.encode("unicode_escape").decode()

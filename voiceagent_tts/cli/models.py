@@ -53,22 +53,11 @@ def download(
     sys.stdout.write(f"{folder}\n")
 
 
-def model_folder(model: str) -> Path:
-    """Return the folder of a model given by folder or id; download a missing one."""
-    from voiceagent_tts.hub import fetch_model
-
-    return fetch_model(model)
-
-
 def aligner_folder(model: str | None) -> str | None:
-    """Return the folder of a forced aligner.
+    """Return the folder of a forced aligner; by default the published one's, if it is here."""
+    from voiceagent_tts.hub import ALIGNER_ID, fetch_model, parse_id, stored_folder
 
-    Args:
-        model: folder or id; None selects the published aligner if it is on this machine.
-    """
-    from voiceagent_tts.hub import ALIGNER_ID, parse_id, stored_folder
-
-    folder = model_folder(model) if model is not None else stored_folder(parse_id(ALIGNER_ID))
+    folder = fetch_model(model) if model is not None else stored_folder(parse_id(ALIGNER_ID))
     return None if folder is None else str(folder)
 
 

@@ -103,18 +103,13 @@ def _has_speech(request: SayRequest, text: str) -> bool:
 
 
 def _plays(request: SayRequest) -> bool:
-    """Whether to play on the loudspeaker: by default, if no file is written."""
     if request.play is not None:
         return request.play
     return request.output is None and request.words is None
 
 
 class _TextWindow:
-    """Limits text at the server whose audio is not generated: further text waits here.
-
-    Args:
-        chars: maximum characters that sent text may be ahead of received words.
-    """
+    """Limits text at the server whose audio is not generated: further text waits here."""
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
@@ -154,7 +149,6 @@ async def _speak(
 async def _receive(
     context: ClientContext, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> ReceivedSpeech:
-    """Receive and play audio, and show the progress."""
     pcm, words, reason, provenance = bytearray(), list[WordTimestamp](), "", None
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
@@ -187,7 +181,6 @@ async def _receive(
 
 
 def _write_files(request: SayRequest, spoken: ReceivedSpeech, filters: list[FileFilter]) -> None:
-    """Write the requested files, and print a summary."""
     if request.output is not None:
         write_audio(request.output, spoken.pcm, filters, spoken.provenance)
     if request.words is not None:
@@ -216,13 +209,11 @@ async def _feed(context: ClientContext, text: str | None, window: _TextWindow) -
 
 
 async def _parts(text: str) -> AsyncIterator[str]:
-    """Split a text of any length into messages."""
     for start in range(0, len(text), _SEND_CHARS):
         yield text[start : start + _SEND_CHARS]
 
 
 async def _standard_input() -> AsyncIterator[str]:
-    """Yield standard input as it arrives, without splitting a character."""
     if sys.stdin is None:
         raise InvalidRequestError("expected a text: there is no standard input to read it from")
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -241,7 +232,6 @@ async def _standard_input() -> AsyncIterator[str]:
 
 
 async def _wait_until_readable(descriptor: int) -> None:
-    """Wait for a pipe or a terminal, without a thread, which could not be interrupted."""
     loop = asyncio.get_running_loop()
     is_readable = asyncio.Event()
     try:

@@ -21,7 +21,6 @@ _STRANGE = "the reply is not that of a voiceagent-tts server"
 
 
 def _listed(url: str, api_key: str | None) -> list[dict[str, Any]]:
-    """The voices that the server at `url` lists."""
     parts = urlsplit(http_address(url, "/v1/audio/voices"))
     place = parts.netloc.rpartition("@")[2]  # messages show no secrets
     address = parts._replace(netloc=place).geturl()
@@ -42,7 +41,6 @@ def _listed(url: str, api_key: str | None) -> list[dict[str, Any]]:
 
 
 def _reason(error: HTTPError) -> str:
-    """The server's own message, where the reply has one."""
     with contextlib.suppress(OSError, HTTPException):  # the reply may break off
         return server_message(error.read()) or _STRANGE
     return _STRANGE
@@ -59,7 +57,6 @@ class VoiceFilter:
     Attributes:
         search: part of a name, in any letter case.
         language: code; `en` also matches `en-gb`, and a voice of any language.
-        gender: `female` or `male`.
     """
 
     search: str | None = None

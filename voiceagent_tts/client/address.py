@@ -20,9 +20,8 @@ _HOST_AND_PORT = re.compile(r"[\w.-]+(:\d{1,5})?(/[\w./-]*)?")
 def websocket_address(url: str) -> str:
     """The address of a server's WebSocket, from any common form of a server's address.
 
-    Args:
-        url: `ws://`, `wss://`, `http://` (means `ws://`) or `https://` (means `wss://`) and a host;
-            without a path, `/v1/tts/ws` is added.
+    That is `ws://`, `wss://`, `http://` (means `ws://`) or `https://` (means `wss://`) and a host;
+    without a path, `/v1/tts/ws` is added.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server.
@@ -55,9 +54,7 @@ def _address_without_scheme(url: str) -> str | None:
 def http_address(url: str, path: str) -> str:
     """The address of an HTTP route beside a server's WebSocket, behind the same proxy.
 
-    Args:
-        url: the server, as for `websocket_address`.
-        path: path of the route, such as `/v1/models`; a prefix of the WebSocket's path precedes it.
+    A prefix of the WebSocket's path precedes that of the route.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server.
@@ -76,9 +73,7 @@ def public_address(url: str) -> str:
 def connection_problem(place: str, error: Exception) -> str:
     """The message for a server that cannot be reached, with a remedy if none is running.
 
-    Args:
-        place: address of the server, without secrets.
-        error: the error that connecting raised.
+    `place` is its address without secrets.
     """
     cause = error.reason if isinstance(error, URLError) else error
     reason = " ".join(str(cause).split()) or type(cause).__name__
@@ -89,11 +84,7 @@ def connection_problem(place: str, error: Exception) -> str:
 
 
 def server_message(body: bytes | bytearray | None) -> str | None:
-    """The error message in an HTTP reply of this project's server, on one line.
-
-    Returns:
-        None if the reply is from another server.
-    """
+    """The error message in an HTTP reply of this project's server, on one line; else None."""
     try:
         return " ".join(str(json.loads(body or b"")["error"]["message"]).split())
     except (ValueError, KeyError, TypeError):

@@ -109,11 +109,7 @@ class ClientContext:
         return self._record.flushes
 
     async def end(self) -> None:
-        """End the text of the context: no more will follow.
-
-        Raises:
-            VoiceAgentError: as for `send_text`.
-        """
+        """End the text of the context: no more will follow. Raises as `send_text`."""
         self._raise_error()
         await self._send(self._connection.end(self.context_id))
 

@@ -38,9 +38,6 @@ class ClientSocket:
     so that no context waits to send, and a cancel is never delayed.
 
     Args:
-        transport: has sent `ready`.
-        connection: has received it.
-        ready: what the server reported about itself.
         on_unusable: called when the server drains, and on the loss.
         on_event: called with every event, after the inbox of its context.
 
@@ -197,7 +194,6 @@ class ClientSocket:
             await asyncio.wait({writer})
 
     async def _read(self) -> int | None:
-        """Read to the end; returns the code to close the socket with, None if it has closed."""
         try:
             while self._inboxes or not self.connection.is_draining:
                 self._receive(await self._transport.receive())

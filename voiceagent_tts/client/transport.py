@@ -80,11 +80,6 @@ async def connect_websocket(
 ) -> Transport:
     """Connect by the `websockets` library, through the proxy that the environment names.
 
-    Args:
-        url: URL of the server's WebSocket.
-        headers: HTTP headers of the handshake.
-        open_timeout_s: time limit of the connection and its handshake; None without one.
-
     Raises:
         InvalidHandshake: there is no `tts.v1` server, or it refused the handshake.
         InvalidURI: `url` has no WebSocket.

@@ -122,11 +122,7 @@ class TTSClient:
         return context
 
     async def say(self, text: str, **options: Unpack[OpenOptions]) -> AsyncGenerator[Event, None]:
-        """Speak a whole text; closing the iterator early cancels the context.
-
-        Raises:
-            VoiceAgentError: as for `open` and for iterating a context.
-        """
+        """Speak a whole text; closing the iterator early cancels the context."""
         async with await self.open(**options) as context:
             await context.send_text(text)
             await context.end()
@@ -136,11 +132,7 @@ class TTSClient:
     async def prepare(
         self, *, voice: str | None = None, language: str | None = None, instruct: str | None = None
     ) -> None:
-        """Connect, and ask the server to load in advance what a context with this voice needs.
-
-        Raises:
-            VoiceAgentError: as for `connect`.
-        """
+        """Connect, and ask the server to load in advance what a context with this voice needs."""
         socket = await self._usable_socket()
         socket.send(socket.connection.prepare(voice=voice, language=language, instruct=instruct))
         await socket.drain()

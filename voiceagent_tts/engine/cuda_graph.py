@@ -155,7 +155,8 @@ class CompiledCalls(Generic[_Key]):
     def __init__(self, compile: Callable[[_Key], Callable[[], None]]) -> None:
         self._compile = compile
         self._calls: dict[_Key, Callable[[], None]] = {}
-        self._is_sealed = False
+        self.is_sealed = False
+        """Whether keys that are not compiled yet are refused."""
 
     def __getitem__(self, key: _Key) -> Callable[[], None]:
         """Return the call of `key`; compile it if needed.
@@ -164,17 +165,13 @@ class CompiledCalls(Generic[_Key]):
             RuntimeError: it is not compiled, and the table is sealed.
         """
         if key not in self._calls:
-            if self._is_sealed:
+            if self.is_sealed:
                 raise RuntimeError(
                     f"expected a size that was captured at the start, got {key}; a capture now "
                     "would run its function on rows in use"
                 )
             self._calls[key] = self._compile(key)
         return self._calls[key]
-
-    def seal(self) -> None:
-        """Refuse keys that are not compiled yet."""
-        self._is_sealed = True
 
 
 class CopyEvent(Protocol):

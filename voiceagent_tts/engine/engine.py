@@ -10,13 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from voiceagent_tts.engine.metrics import (
-    Counts,
-    GpuUsage,
-    cache_metrics,
-    context_metrics,
-    device_metrics,
-)
+from voiceagent_tts.engine.metrics import Counts, GpuUsage, context_metrics, device_metrics
 from voiceagent_tts.engine.prompt_cache import Preparations, PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
@@ -115,8 +109,9 @@ class Qwen3Engine:
             **self._counts.metrics(),
             **context_metrics(contexts, self._clock()),
             **device_metrics(self._runner),
-            **cache_metrics(self._voices.counts, self._prompts.counts),
-            **(self._gpu.metrics() if self._gpu is not None else {}),
+            **self._voices.counts.metrics("clone"),
+            **self._prompts.counts.metrics("prefix"),
+            **(self._gpu.latest if self._gpu is not None else {}),
             "free_pages": self._scheduler.memory.free_pages,
             "load_ratio": self._scheduler.load(listeners),
             "retry_after_seconds": self._scheduler.retry_s(contexts),
@@ -235,7 +230,6 @@ class Qwen3Engine:
         self._texts.push(context, command)
 
     def _feed(self, context: EngineContext) -> None:
-        """Feed the row of a context the ids that were added to its sequence."""
         active = context.active
         if active is None or not context.current.can_feed:
             return
@@ -292,8 +286,8 @@ class Qwen3Engine:
 
     def _start(self, context: OpenContext) -> None:
         sequence = context.current
-        prepared = self._prompts.build(sequence, context.voice, context.options.instruct)
-        prompt = prepared.prompt
+        priming = context.voice.priming
+        prompt, prefix = self._prompts.build(sequence, context.voice, context.options.instruct)
         likely_pages = self._likely_pages(prompt, sequence)
         prompt_pages = self._runner.pages_needed(len(prompt))
         active = self._scheduler.reserve(
@@ -308,14 +302,13 @@ class Qwen3Engine:
             self._checkpoint.generation.max_new_tokens,
             is_open=sequence.is_open,
             pages=active.pages,
-            primed=prepared.primed,
-            prefix=prepared.prefix,
+            primed=None if priming is None else priming.state,
+            prefix=prefix,
         )
         sequence.next_ids()
         self._counts.starts += 1
 
     def _likely_pages(self, prompt: Prompt, sequence: Sequence) -> int:
-        """Return the expected number of pages for the prompt and the frames that follow."""
         capacity = self._runner.capacity
         if len(prompt) >= capacity:
             raise InvalidRequestError(

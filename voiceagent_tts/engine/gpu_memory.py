@@ -4,7 +4,6 @@ import contextlib
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -108,34 +107,18 @@ def rows_that_fit(
     return rows, needs_of(rows)
 
 
-class Memory(Protocol):
-    """Memory of a device, as a plan reads it."""
-
-    def allocated(self) -> int:
-        """Return the bytes of all tensors."""
-        ...
-
-    def peak(self, run: Callable[[], None]) -> int:
-        """Return the highest number of bytes that `run` adds while it runs."""
-        ...
-
-    def release(self) -> None:
-        """Release the memory of tensors that nothing refers to."""
-        ...
-
-
 class GpuMemory:
-    """The memory of a GPU, in PyTorch's allocator."""
+    """The memory of a GPU, in PyTorch's allocator; tests count it otherwise."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def allocated(self) -> int:
-        """See `Memory`."""
+        """Return the bytes of all tensors."""
         return torch.cuda.memory_allocated(self._device)
 
     def peak(self, run: Callable[[], None]) -> int:
-        """See `Memory`."""
+        """Return the highest number of bytes that `run` adds while it runs."""
         torch.cuda.synchronize(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
         before = self.allocated()
@@ -144,13 +127,13 @@ class GpuMemory:
         return torch.cuda.max_memory_allocated(self._device) - before
 
     def release(self) -> None:
-        """See `Memory`."""
+        """Release the memory of tensors that nothing refers to."""
         gc.collect()
         torch.cuda.empty_cache()
 
 
 def measure_needs(
-    memory: Memory,
+    memory: GpuMemory,
     checkpoint: Checkpoint,
     codec: Codec,
     rows: int,
@@ -195,7 +178,7 @@ def measure_needs(
     )
 
 
-def loaded_bytes(memory: Memory) -> int:
+def loaded_bytes(memory: GpuMemory) -> int:
     """Return the maximum memory of weights, the CUDA context and libraries on a GPU."""
     return memory.allocated() + CONTEXT_BYTES + _LIBRARY_BYTES
 
@@ -204,19 +187,11 @@ def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int
     """Return the GPU memory that a process may use: its limit, or its part of the free memory.
 
     `sharing` processes share the GPU in equal parts. They start together, so that the free memory
-    does not tell what the others will take.
+    does not tell what the others will take. The CUDA context exists already and is not part of the
+    free memory. Libraries may not be loaded yet, so they are not added.
     """
     if gpu_memory_gb is not None:
         return int(gpu_memory_gb * 1e9)
     free, total = torch.cuda.mem_get_info(device)
-    budget = share_of_free(free, torch.cuda.memory_reserved(device))
+    budget = int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + CONTEXT_BYTES
     return budget if sharing == 1 else min(budget, int(_FREE_SHARE * total) // sharing)
-
-
-def share_of_free(free: int, reserved: int) -> int:
-    """Return the budget of a process that has reserved some memory and finds the rest free.
-
-    The CUDA context exists already and is not part of the free memory. Libraries may not be loaded
-    yet, so they are not added.
-    """
-    return int(_FREE_SHARE * free) + reserved + CONTEXT_BYTES

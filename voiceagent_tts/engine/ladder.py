@@ -84,7 +84,6 @@ def _below(rung: int, options: Qwen3Options) -> int | None:
 
 
 def _start_anew(place: str) -> NoReturn:
-    """Replace this process by one with the same command line, parent and standard input."""
     for name in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
             # The GPU's memory is released when the last descriptor of the driver is closed.

@@ -135,7 +135,6 @@ def _gpu_sizes(checkpoint: Checkpoint, options: Qwen3Options, rows: int) -> Size
 
 
 def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) -> None:
-    """Capture graphs, and measure and log their memory."""
     before, _ = torch.cuda.mem_get_info(device)
     _capture(runner)
     if runner.has_graphs:
@@ -150,7 +149,6 @@ def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) ->
 
 
 def _capture(runner: Runner) -> None:
-    """Capture all graphs, with a progress bar."""
     began_s = time.perf_counter()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("capturing graphs", total=runner.graph_count)
@@ -177,7 +175,6 @@ def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCos
 
 
 def _step_rows(runner: Runner, generation: GenerationConfig, count: int) -> Iterator[StepCost]:
-    """Time one step that starts `count` rows, and some that follow."""
     rows = runner.free_rows[:count]
     # Text without end keeps every row alive, whatever the model samples.
     endless_text = (0,) * (_STEPS + 2)

@@ -9,7 +9,6 @@ import torch
 
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sequence import EngineContext, SequenceState
-from voiceagent_tts.engine.voice_cache import CacheCounts
 
 _READ_EVERY_S = 1.0
 
@@ -61,16 +60,6 @@ def device_metrics(runner: Runner) -> dict[str, float]:
     }
 
 
-def cache_metrics(clones: CacheCounts, prefixes: CacheCounts) -> dict[str, float]:
-    """Return how often loaded clones and computed beginnings of prompts were there."""
-    return {
-        "clone_cache_hits_total": clones.hits,
-        "clone_cache_misses_total": clones.misses,
-        "prefix_cache_hits_total": prefixes.hits,
-        "prefix_cache_misses_total": prefixes.misses,
-    }
-
-
 def context_metrics(contexts: Iterable[EngineContext], now: float) -> dict[str, float]:
     """Return the state of contexts at `now`."""
     active = [context for context in contexts if context.active is not None]
@@ -95,14 +84,11 @@ class GpuUsage:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._has_utilization = True
-        self._latest: dict[str, float] = {}
+        self.latest: dict[str, float] = {}
+        """What was read last."""
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._read_on, name="gpu usage", daemon=True)
         self._thread.start()
-
-    def metrics(self) -> dict[str, float]:
-        """Return what was read last; does not wait."""
-        return self._latest
 
     def close(self) -> None:
         """Let the thread end; idempotent."""
@@ -111,7 +97,7 @@ class GpuUsage:
     def _read_on(self) -> None:
         is_last = False
         while not is_last:
-            self._latest = self._read()
+            self.latest = self._read()
             is_last = self._is_closed.wait(_READ_EVERY_S)
 
     def _read(self) -> dict[str, float]:

@@ -264,7 +264,6 @@ class Prefiller:
         return prefill.begin + length <= self._shapes.windows[0]
 
     def _run_part(self, together: list[Prefill], length: int) -> None:
-        """Run one pass over the next part of each prompt, padded to `length` positions."""
         records, count = self._table.records, fitting(self._shapes.prompt_rows, len(together))
         positions = np.zeros((count, length, self._codebooks + 2), np.int32)
         positions[..., 1] = NO_CODEC

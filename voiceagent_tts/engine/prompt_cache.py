@@ -5,7 +5,6 @@ the codec's state after a clone's reference audio. Both are cached.
 """
 
 from collections import deque
-from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -17,48 +16,26 @@ from voiceagent_tts.engine.voice_cache import CacheCounts, LoadedVoice, VoiceCac
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.checkpoint import Checkpoint
-from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Cloned, Prompt, PromptBuilder, Voice
 from voiceagent_tts.seam.commands import Feeding, Prepare
 
-MAX_PREFIXES = 64
+_MOST_PREFIXES = 64
 _MOST_PREPARATIONS = 64
 
 _Key = tuple[Voice, str | None, str, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """Prompt of a sequence, with the state that its row starts from.
-
-    Attributes:
-        prefix: the beginning of the prompt, if it was computed before.
-        primed: codec state that the audio continues from; None for silence.
-    """
-
-    prompt: Prompt
-    prefix: Prefix | None
-    primed: CodecState | None
-
-
 class PromptCache:
     """Builds prompts of one model and caches their beginnings."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        runner: Runner,
-        scheduler: Scheduler,
-        max_prefixes: int = MAX_PREFIXES,
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, runner: Runner, scheduler: Scheduler) -> None:
         self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
         # Base models were trained on the streaming layout for whole texts, too.
         self._always_streams = checkpoint.config.tts_model_type == "base"
         self._runner = runner
         self._scheduler = scheduler
-        self._prefixes = LRUCache[_Key, Prefix](max_prefixes)
-        self._max_prefixes = max_prefixes
+        self._prefixes = LRUCache[_Key, Prefix](_MOST_PREFIXES)
         self.counts = CacheCounts()
 
     def ids_to_start(self, loaded: LoadedVoice) -> int:
@@ -67,8 +44,8 @@ class PromptCache:
 
     def build(
         self, sequence: Sequence, loaded: LoadedVoice, instruct: str | None
-    ) -> PreparedPrompt:
-        """Build the prompt of a sequence; its voice is primed.
+    ) -> tuple[Prompt, Prefix | None]:
+        """Build the prompt of a sequence; return it, and its beginning if that was computed before.
 
         Raises:
             InvalidRequestError: the model does not support the voice, language or instruct.
@@ -83,8 +60,7 @@ class PromptCache:
             is_open=sequence.is_open,
         )
         key = (loaded.voice, sequence.language, instruct or "", is_streaming)
-        primed = None if loaded.priming is None else loaded.priming.state
-        return PreparedPrompt(prompt, self._find_prefix(key, prompt), primed)
+        return prompt, self._find_prefix(key, prompt)
 
     def is_primed(self, loaded: LoadedVoice) -> bool:
         """Whether the codec's state after the voice's reference is there, or none is needed."""
@@ -126,7 +102,7 @@ class PromptCache:
         with self._scheduler.memory.lend_pages(pages_for(len(prompt))) as pages:
             if pages is None:  # dropping other prefixes would free none
                 return
-            while len(self._prefixes) >= self._max_prefixes:
+            while len(self._prefixes) >= _MOST_PREFIXES:
                 self._prefixes.drop_oldest()
             while key not in self._prefixes:
                 try:
@@ -136,7 +112,6 @@ class PromptCache:
 
 
 def _reference_codes(loaded: LoadedVoice) -> Tensor | None:
-    """Return the codes of a clone's reference audio; None for other voices."""
     return loaded.voice.reference_codes if isinstance(loaded.voice, Cloned) else None
 
 

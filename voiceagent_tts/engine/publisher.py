@@ -160,7 +160,6 @@ class Publisher:
             self._end_sequence(context, active)
 
     def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
-        """Free the row; a sequence without any sound is tried once more, and is lost then."""
         if active.state is SequenceState.OUT_OF_MEMORY:
             self.fail_for_memory(context)
             return

@@ -136,7 +136,6 @@ class RowTable:
         self.frames_left[rows] -= 1
 
     def _min_frames(self, rows: np.ndarray) -> np.ndarray:
-        """Return the minimum number of frames of each row, which may depend on its text."""
         of_text = np.where(self.is_open[rows], _ENDLESS, self.text_ids[rows])
         return np.maximum(MIN_FRAMES, np.where(self.needs_all_text[rows], of_text, 0))
 

@@ -84,13 +84,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Measured duration of one step.
-
-    Attributes:
-        rows: rows that made a frame.
-        starts: rows among them whose prompts were prefilled.
-        seconds: duration of the whole step.
-    """
+    """Measured duration of a step that made a frame of `rows` rows, `starts` of them new."""
 
     rows: int
     starts: int
@@ -103,11 +97,7 @@ class Timings:
 
     Attributes:
         steps: number of steps that made frames.
-        frames: number of frames.
-        prefill_s: time in prefill.
-        predictor_s: time in the code predictor.
-        talker_s: time in the talker.
-        codec_s: time in the codec; on a GPU it overlaps the others.
+        codec_s: on a GPU it overlaps the others.
         host_s: host time while the device was idle.
     """
 
@@ -118,10 +108,6 @@ class Timings:
     talker_s: float = 0.0
     codec_s: float = 0.0
     host_s: float = 0.0
-
-
-def _nothing() -> None:
-    """Do no work of the host beside a step."""
 
 
 class Runner:
@@ -166,6 +152,8 @@ class Runner:
         sizes = sizes or exact_sizes(rows, capacity)
         network = checkpoint.network
         self._stream = Stream(network.device, is_captured=has_graphs)
+        self.has_graphs = self._stream.is_captured
+        """Whether passes are replays of captured graphs."""
         self._batch = Batch(
             network,
             rows,
@@ -214,11 +202,6 @@ class Runner:
         return self._codec.state_bytes // (self.max_rows + 1)
 
     @property
-    def has_graphs(self) -> bool:
-        """Whether passes are replays of captured graphs."""
-        return self._stream.is_captured
-
-    @property
     def graph_count(self) -> int:
         """Number of passes and codec calls that `capture` compiles."""
         return len([*self._batch.passes.keys(), *self._codec.keys()])
@@ -238,7 +221,7 @@ class Runner:
             for key in owner.keys():
                 owner.calls[key]  # pyright: ignore[reportArgumentType]
                 progress(done := done + 1, total)
-            owner.calls.seal()
+            owner.calls.is_sealed = True
         self._run_all()
 
     @torch.inference_mode()
@@ -364,7 +347,7 @@ class Runner:
         self,
         speak: Collection[int],
         decode: Mapping[int, int],
-        meanwhile: Callable[[], None] = _nothing,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> StepResult:
         """Make one frame of some rows, and decode frames of some.
 
@@ -416,7 +399,6 @@ class Runner:
             self._codec.decode(decode, frames, coded)
 
     def _note(self, began_s: float, events: tuple[StreamEvent, ...], frames: int) -> None:
-        """Add the duration of the passes; after frames were made, the device is done with them."""
         if not frames:
             return
         began, prefilled, coded, decoding, advanced = events

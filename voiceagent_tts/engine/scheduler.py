@@ -124,7 +124,7 @@ class Scheduler:
 
     def load(self, listeners: int) -> float:
         """Return the step time for `listeners` rows, as a share of real time."""
-        return self.costs.step_s(listeners) / FRAME_S
+        return self.costs.steps.of(listeners) / FRAME_S
 
     def reserve(
         self,
@@ -200,7 +200,11 @@ class Scheduler:
         able = stepping = [context for context in contexts if context.can_step]
         if any(_is_pressed(context, now) for context in chain(waiting, stepping)):
             waiting = [context for context in waiting if not context.is_batch]
-            stepping = [context for context in stepping if not _can_wait(context, now)]
+            stepping = [
+                context
+                for context in stepping
+                if not context.is_batch and context.generated_lead_s(now) < _AMPLE_LEAD_S
+            ]
         start = self._to_start(waiting, stepping, now)
         filling = {context.id for context in able + start}
         step = stepping + start
@@ -213,7 +217,7 @@ class Scheduler:
             return False
         stepping = [context for context in contexts if context.can_step]
         is_pressed = any(_is_pressed(context, now) for context in stepping)
-        return not is_pressed and self._spare_s(0, stepping, now) >= self.costs.start_s
+        return not is_pressed and self._spare_s(0, stepping, now) >= self.costs.starts.of(1)
 
     def _to_start(
         self, waiting: list[EngineContext], stepping: list[EngineContext], now: float
@@ -226,23 +230,22 @@ class Scheduler:
             self._has_deferred = False
             return []
         spare_s = self._spare_s(len(waiting), stepping, now)
-        self._has_deferred = spare_s < self.costs.start_s and not self._has_deferred
+        self._has_deferred = spare_s < self.costs.starts.of(1) and not self._has_deferred
         if self._has_deferred:
             return []
         starts = self._affordable_starts(len(waiting), spare_s)
         return self.by_urgency(waiting, now)[:starts]
 
     def _affordable_starts(self, most: int, spare_s: float) -> int:
-        if spare_s < math.inf and not self.costs.knows_starts:
+        if spare_s < math.inf and not self.costs.starts.is_known:
             return 1
-        start_s = self.costs.start_s
+        start_s = self.costs.starts.of(1)
         fitting = min(spare_s, _LONGEST_STARTS_S) / start_s if start_s else most
         return max(1, min(most, int(fitting)))
 
     def _spare_s(self, starts: int, stepping: list[EngineContext], now: float) -> float:
-        """Return how long a step of all rows can be delayed without an underrun."""
         leads_s = [c.lead_s(now) for c in stepping if c.has_spoken and not c.is_batch]
-        return min(leads_s, default=math.inf) - self.costs.step_s(starts + len(stepping))
+        return min(leads_s, default=math.inf) - self.costs.steps.of(starts + len(stepping))
 
     def _to_decode(
         self,
@@ -257,7 +260,7 @@ class Scheduler:
         codec, files last. The rows of `filling` contexts, by id, can make frames, now or once no
         other context is pressed.
         """
-        stepping, step_s = {context.id for context in step}, self.costs.step_s(len(step))
+        stepping, step_s = {context.id for context in step}, self.costs.steps.of(len(step))
         largest = self._pace.ramp[-1]
         decode: list[tuple[EngineContext, int]] = []
         for context in contexts:
@@ -297,7 +300,7 @@ class Scheduler:
         made = context.current.detector.frames if context.sequences else 0
         frames = max(0, likely - made)
         credit_s = (context.samples_wanted - context.clock.sent_samples) / SAMPLE_RATE_HZ
-        return max(frames * self.costs.step_s(1), frames * FRAME_S - credit_s)
+        return max(frames * self.costs.steps.of(1), frames * FRAME_S - credit_s)
 
 
 def _codec_room(contexts: Collection[EngineContext], rows: int) -> int:
@@ -322,7 +325,6 @@ def _within_codec(
 
 
 def _batch_share(count: int) -> int:
-    """Return how many of `count` rows or pages batch contexts may take."""
     return count - int(count * _SPARE_SHARE)
 
 
@@ -331,11 +333,6 @@ def _is_pressed(context: EngineContext, now: float) -> bool:
     if context.is_batch:
         return False
     return not context.is_heard or context.generated_lead_s(now) < URGENT_LEAD_S
-
-
-def _can_wait(context: EngineContext, now: float) -> bool:
-    """Whether a row can skip a step while another context is pressed."""
-    return context.is_batch or context.generated_lead_s(now) >= _AMPLE_LEAD_S
 
 
 def _urgency(context: EngineContext, now: float) -> tuple[bool, int, float]:

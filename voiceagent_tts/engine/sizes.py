@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, pages_for
 
 WINDOWS_FRAMES = (1, 2, 4, 8, 12)
 """Frames per row that a codec call can decode; other numbers take several calls."""
@@ -87,7 +87,8 @@ def graph_sizes(rows: int, capacity: int, *, has_windows: bool = True) -> Sizes:
     as each row has.
     """
     prompts = _up_to(_PROMPTS, min(capacity, _PROMPTS[-1]))
-    furthest = _whole_pages(capacity) + prompts[-1]  # the last part of a prompt is padded, too
+    # The last part of a prompt is padded, too.
+    furthest = pages_for(capacity) * PAGE_POSITIONS + prompts[-1]
     shorter = (window for window in _WINDOWS if has_windows and window < furthest)
     shapes = Shapes(
         _up_to(_ROWS, rows),
@@ -115,7 +116,3 @@ def _most(rows: int, frames: int) -> int:
 
 def _up_to(sizes: Sequence[int], most: int) -> tuple[int, ...]:
     return (*(size for size in sizes if size < most), most)
-
-
-def _whole_pages(positions: int) -> int:
-    return -(-positions // PAGE_POSITIONS) * PAGE_POSITIONS

@@ -48,29 +48,14 @@ class StepTimes:
 
 
 class StepCosts:
-    """The expected durations of steps, and of starts within a step."""
+    """The expected durations of steps, by their rows, and of one start within a step."""
 
     def __init__(self) -> None:
-        self._steps = StepTimes()
-        self._starts = StepTimes()
-
-    @property
-    def knows_starts(self) -> bool:
-        """Whether the cost of a start is known."""
-        return self._starts.is_known
-
-    @property
-    def start_s(self) -> float:
-        """Expected duration of one start, in seconds; 0 if unknown."""
-        return self._starts.of(1)
-
-    def step_s(self, rows: int) -> float:
-        """Return the expected duration of a step of `rows` rows, in seconds; 0 if unknown."""
-        return self._steps.of(rows)
+        self.steps, self.starts = StepTimes(), StepTimes()
 
     def record(self, rows: int, starts: int, seconds: float) -> None:
         """Record the duration of a step that made a frame of `rows` rows, `starts` of them new."""
         if not starts:
-            self._steps.add(rows, seconds)
-        elif self._steps.is_known:
-            self._starts.add(1, max(0.0, seconds - self._steps.of(rows)) / starts)
+            self.steps.add(rows, seconds)
+        elif self.steps.is_known:
+            self.starts.add(1, max(0.0, seconds - self.steps.of(rows)) / starts)

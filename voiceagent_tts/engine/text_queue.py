@@ -229,7 +229,6 @@ class TextQueue:
 
 
 def _is_awaited(context: OpenContext) -> bool:
-    """Whether a context cannot speak without more text."""
     if context.active is None:
         return not context.has_text_to_start
     return context.active.state is SequenceState.STARVED

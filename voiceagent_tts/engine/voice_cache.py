@@ -39,6 +39,10 @@ class CacheCounts:
     hits: int = 0
     misses: int = 0
 
+    def metrics(self, name: str) -> dict[str, float]:
+        """Return them under their names in the metrics."""
+        return {f"{name}_cache_hits_total": self.hits, f"{name}_cache_misses_total": self.misses}
+
 
 _SPEAKERS: dict[str, tuple[str, Gender]] = {
     "aiden": ("en", "male"),
@@ -132,7 +136,6 @@ class VoiceCache:
         return loaded
 
     def _check_fits(self, name: str, clone: Cloned) -> None:
-        """Refuse a clone that was made with the encoders of another model."""
         if not clone.fits(self.clone_width, self._config.talker_config):
             raise InvalidRequestError(
                 f"the voice {name!r} was cloned for another model than this one "

@@ -2,8 +2,7 @@
 
 A voice name is a preset (`default`, `alloy`), an espeak variant (`f3`), a language voice (`de`), or
 a language voice with a preset or variant (`en-gb+f3`). If the name has no language voice, the
-language of the text selects it. Names are not case-sensitive. This module does not call espeak; it
-receives the list of installed voices.
+language of the text selects it. Names are not case-sensitive.
 """
 
 from collections.abc import Iterable
@@ -15,33 +14,12 @@ from voiceagent_tts.seam.events import Gender, VoiceDetails
 from voiceagent_tts.voices import ALIASES, name_hint
 
 LANGUAGES = {
-    "zh": "cmn",
-    "zh-cn": "cmn",
-    "zh-hk": "yue",
-    "cmn": "cmn",
-    "yue": "yue",
-    "en": "en-us",
-    "en-us": "en-us",
-    "en-gb": "en-gb",
-    "en-029": "en-029",
-    "ja": "ja",
-    "ko": "ko",
-    "de": "de",
-    "fr": "fr-fr",
-    "fr-fr": "fr-fr",
-    "fr-be": "fr-be",
-    "fr-ch": "fr-ch",
-    "ru": "ru",
-    "pt": "pt",
-    "pt-pt": "pt",
-    "pt-br": "pt-br",
-    "es": "es",
-    "es-es": "es",
-    "es-419": "es-419",
-    "es-mx": "es-419",
-    "it": "it",
-    "nl": "nl",
-}
+    "zh": "cmn", "zh-cn": "cmn", "zh-hk": "yue", "cmn": "cmn", "yue": "yue", "en": "en-us",
+    "en-us": "en-us", "en-gb": "en-gb", "en-029": "en-029", "ja": "ja", "ko": "ko", "de": "de",
+    "fr": "fr-fr", "fr-fr": "fr-fr", "fr-be": "fr-be", "fr-ch": "fr-ch", "ru": "ru", "pt": "pt",
+    "pt-pt": "pt", "pt-br": "pt-br", "es": "es", "es-es": "es", "es-419": "es-419",
+    "es-mx": "es-419", "it": "it", "nl": "nl",
+}  # fmt: skip
 """espeak voice code for the language of a text; the server finds the nearest for other regions."""
 
 
@@ -54,21 +32,12 @@ class Preset:
 
 
 PRESETS = {
-    "default": Preset(""),
-    "alloy": Preset("f3", 34),
-    "ash": Preset("adam"),
-    "ballad": Preset("marcelo", 70),
-    "coral": Preset("Annie"),
-    "echo": Preset("pablo", 54),
-    "fable": Preset("m5", 75),
-    "nova": Preset("f2", 58),
-    "onyx": Preset("m8", 35),
-    "sage": Preset("f4", 40),
-    "shimmer": Preset("f5", 72),
-    "verse": Preset("Michael", 58),
-    "marin": Preset("linda", 40),
-    "cedar": Preset("m1", 38),
-}
+    "default": Preset(""), "alloy": Preset("f3", 34), "ash": Preset("adam"),
+    "ballad": Preset("marcelo", 70), "coral": Preset("Annie"), "echo": Preset("pablo", 54),
+    "fable": Preset("m5", 75), "nova": Preset("f2", 58), "onyx": Preset("m8", 35),
+    "sage": Preset("f4", 40), "shimmer": Preset("f5", 72), "verse": Preset("Michael", 58),
+    "marin": Preset("linda", 40), "cedar": Preset("m1", 38),
+}  # fmt: skip
 """`default`, and the voice names of OpenAI's API, each with a timbre of its own."""
 
 
@@ -82,7 +51,6 @@ class EspeakVoice:
 
     Attributes:
         identifier: espeak's identifier, with `+variant` if there is one.
-        pitch: 0 to 99.
         reads_kana_only: whether kanji must be replaced by their readings.
     """
 
@@ -105,7 +73,6 @@ class VoiceCatalogue:
     """The voices of one espeak installation.
 
     Args:
-        installed: language voices.
         variants: timbres whose names may follow `+`.
     """
 

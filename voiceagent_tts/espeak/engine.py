@@ -3,9 +3,7 @@
 Each `Submit` or `Append` with text is one segment. Its pieces are spoken one by one, each as a
 whole (a second of audio takes about a millisecond): first its words are sent, then its audio as far
 as credit allows. One step speaks at most one piece of one row: first the rows without any audio,
-oldest first, then those whose playout ends soonest.
-
-This module knows no socket, no clock and no process; one thread must use it.
+oldest first, then those whose playout ends soonest. One thread must use it.
 """
 
 from collections import deque
@@ -67,12 +65,7 @@ class _VoicedPiece:
 
 @dataclass(slots=True, kw_only=True)
 class _Row(SegmentRow[_VoicedPiece]):
-    """The state of one context.
-
-    Attributes:
-        is_warned_of_kanji: whether the client knows that kanji are spelled out.
-        is_warned_of_ipa: whether the client knows of IPA that the voice cannot say.
-    """
+    """The state of one context, and whether its client was warned of kanji and of IPA."""
 
     is_warned_of_kanji: bool = False
     is_warned_of_ipa: bool = False
@@ -91,8 +84,6 @@ class EspeakEngine(SegmentEngine[_Row]):
 
     Args:
         inbox: source of commands; also read while a piece is spoken.
-        outbox: destination of events.
-        max_rows: maximum number of open contexts; a `Submit` beyond it fails as overloaded.
 
     Raises:
         EngineError: espeak cannot be loaded.
@@ -192,7 +183,6 @@ class EspeakEngine(SegmentEngine[_Row]):
             self._warn(row, WarningCode.KANJI_SPELLED_OUT, KANJI_WARNING)
 
     def _continues(self, row: _Row) -> bool:
-        """Handle commands while `row` is spoken; return False if one of them ended it."""
         self._handle_commands()
         return self._is_open(row)
 

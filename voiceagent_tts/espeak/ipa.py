@@ -1,9 +1,8 @@
 """IPA to espeak's phoneme names.
 
-espeak reads phonemes between double brackets, but by names of its own that differ between
-languages (`[[t@m'A:toU]]`). It can also print the IPA of any name in the phonemes of a voice, so
-the table of a voice is the inverse of that: for each IPA spelling the shortest name that prints it.
-This module knows no texts and no audio.
+espeak reads phonemes between double brackets, but by names of its own that differ between languages
+(`[[t@m'A:toU]]`). It can also print the IPA of any name in the phonemes of a voice, so the table of
+a voice is the inverse of that: for each IPA spelling the shortest name that prints it.
 
 Source: `phontab` of espeak-ng 1.52: a byte with the number of tables, three bytes of padding; each
 table has a header of 36 bytes, which begins with the number of its phonemes, and 16 bytes for each
@@ -20,24 +19,7 @@ _FIRST_SPOKEN_KIND = 2  # kinds 0 and 1 are pauses and stress
 _STRESS = {"ˈ": "'", "ˌ": ","}
 _SILENT = frozenset("\u0361\u035c.‿|/")  # ties, syllable borders and slashes
 _WRITTEN = str.maketrans({"g": "ɡ", ":": "ː", "'": "ˈ", "’": "ˈ", ",": "ˌ"})
-_SIMILAR = (
-    "ɹrɾʁʀɻ",
-    "aɑɐæʌ",
-    "eɛ",
-    "oɔɒ",
-    "iɪ",
-    "uʊ",
-    "yʏ",
-    "øœ",
-    "əɐɜ",
-    "lɫ",
-    "nŋɲ",
-    "xχç",
-    "hɦ",
-    "vʋβ",
-    "ʃɕʂ",
-    "ʒʑʐ",
-)
+_SIMILAR = "ɹrɾʁʀɻ aɑɐæʌ eɛ oɔɒ iɪ uʊ yʏ øœ əɐɜ lɫ nŋɲ xχç hɦ vʋβ ʃɕʂ ʒʑʐ".split()
 """Sounds that stand in for each other where a language lacks one, the nearest first."""
 
 
@@ -103,7 +85,6 @@ class IpaTable:
         return "|".join(names) if names else None
 
     def _found(self, ipa: str, at: int) -> tuple[int, str] | None:
-        """The longest symbol at `at` that the voice has, else the nearest sound: length, name."""
         for length in range(min(self._longest, len(ipa) - at), 0, -1):
             if name := self._names.get(ipa[at : at + length]):
                 return length, name

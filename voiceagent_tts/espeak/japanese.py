@@ -2,7 +2,6 @@
 
 Readings come from janome (extra `japanese`), one morpheme at a time, with spaces between them so
 that espeak reports where each begins. Every kana keeps the offset of the characters it stands for.
-This module knows no espeak library, no audio and no times.
 """
 
 import unicodedata
@@ -74,5 +73,4 @@ def _places(surface: str, reading: str) -> Iterator[int]:
 
 
 def _head_length(surface: str) -> int:
-    """Length of `surface` up to its last kanji; 0 if it is all kana."""
     return len(surface.rstrip(_KANA))

@@ -1,8 +1,7 @@
 """A thin binding of espeak-ng: one text in, PCM and events out through a callback.
 
-The library keeps its state in global variables and crashes when two threads enter it, so a
-process has one `EspeakLibrary`, in which threads wait for each other. This module knows only
-espeak's own voice names and events; it knows no rows and no words.
+The library keeps its state in global variables and crashes when two threads enter it, so a process
+has one `EspeakLibrary`, in which threads wait for each other.
 
 Source: `speak_lib.h` of espeak-ng 1.52 for every number and structure layout.
 """
@@ -65,7 +64,6 @@ class SpeechEvent:
     """An event at a sample of the spoken text's audio.
 
     Attributes:
-        kind: kind of event.
         char_index: 0-based index of the word in the text; a phoneme has its word's index, that of a
             pause is undefined.
         sample: position at 22,050 Hz from the first sample of this text.
@@ -146,8 +144,6 @@ _Callback = ctypes.CFUNCTYPE(
 
 @dataclass(slots=True)
 class _Synthesis:
-    """State of one `synthesize` call, shared with the callback."""
-
     on_chunk: OnChunk
     is_stopped: bool = False
     failure: BaseException | None = None
@@ -234,15 +230,10 @@ class EspeakLibrary:
     ) -> bool:
         """Speak `text`, passing each chunk to `on_chunk` as soon as it is generated.
 
-        Args:
-            text: plain text; event positions are its characters.
-            voice: an `InstalledVoice.identifier`, with `+variant` if wanted.
-            words_per_minute: 80 to 450.
-            pitch: 0 to 99.
-            on_chunk: returns whether to continue; the library stays usable after False.
-            has_end_pause: whether the pause of the last punctuation mark is included.
-            has_phonemes: whether names of phonemes stand in double brackets. It also applies to the
-                calls of `phonemes` that follow.
+        Event positions are characters of the text. `voice` is an `InstalledVoice.identifier`, with
+        `+variant` if wanted; `words_per_minute` 80 to 450, `pitch` 0 to 99. The library stays
+        usable after `on_chunk` has returned False. With `has_phonemes`, names of phonemes stand in
+        double brackets, also in calls of `phonemes` that follow.
 
         Returns:
             Whether the whole text was spoken.
@@ -375,7 +366,6 @@ class EspeakLibrary:
         return int(run.is_stopped)
 
     def _has_dictionary(self, voice: InstalledVoice) -> bool:
-        """Whether a voice's dictionary is installed; espeak lists some voices without one."""
         definition = self._data_path / "lang" / voice.identifier
         name = definition.name.split("-")[0].lower()
         for line in definition.read_text(encoding="utf-8").splitlines():

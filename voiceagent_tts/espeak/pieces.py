@@ -3,7 +3,7 @@
 espeak cannot pause inside a call, so pieces are short: the first audio comes sooner, and other
 contexts need not wait. espeak speaks clause by clause, so a segment that is cut after a comma
 sounds like the whole segment. Numbers and signs are in words where espeak reads them otherwise than
-people do. This module knows no espeak library, no voice and no audio.
+people do.
 """
 
 from bisect import bisect_left
@@ -39,8 +39,6 @@ class EspeakPiece:
     """A part of a segment, with its spoken text.
 
     Attributes:
-        words: the client's words in it.
-        spoken: the cleaned text.
         ends_clause: whether a speaker pauses after it.
         segment_end: offset of the first character after the segment if this is its last piece, else
             None.
@@ -61,11 +59,8 @@ def split_pieces(segment: Segment, language: str) -> list[EspeakPiece]:
     """Cut a segment after clauses, and between words where a clause is too long.
 
     A word longer than a piece is cut too; it belongs to the piece in which it begins. Lengths are
-    those of what is said: a number or a reading may be many times as long as what is written.
-
-    Args:
-        segment: text and readings of a context.
-        language: code of the language that the voice speaks, which has words for numbers and signs.
+    those of what is said, in the voice's `language`: a number or a reading may be many times as
+    long as what is written.
     """
     whole = normalize(
         said(segment.text, segment.char_start, segment.readings), language, reads_digits=True
@@ -93,7 +88,6 @@ def _place(whole: Said, char: int) -> int:
 
 
 def _cuts(words: Sequence[Word], whole: Said) -> Iterator[int]:
-    """Index of each word that begins a piece after the first."""
     first = clause = 0
     for index, word in enumerate(words):
         said_chars = _place(whole, word.char_end) - _place(whole, words[first].char_start)
@@ -122,7 +116,6 @@ def _ranges(whole: Said, first: int, end: int) -> Iterator[range]:
 
 
 def _part(whole: Said, place: range) -> EspeakText:
-    """What is said in a range."""
     first, last = place.start, place.stop
     text = whole.text[first:last].rstrip()
     ipa = tuple(

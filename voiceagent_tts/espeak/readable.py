@@ -1,4 +1,4 @@
-"""Replaces what would end the process of espeak-ng 1.52. Knows no voice and no audio."""
+"""Replaces what would end the process of espeak-ng 1.52."""
 
 import itertools
 import re

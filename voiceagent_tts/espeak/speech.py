@@ -1,7 +1,4 @@
-"""One piece of text to audio at 24 kHz and the times of its words.
-
-This module knows no rows and no credit; samples count from the first of the piece.
-"""
+"""One piece of text to audio at 24 kHz and the times of its words, from its first sample."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -32,7 +29,6 @@ class Delivery:
     """How a piece is spoken.
 
     Attributes:
-        voice: the espeak voice.
         words_per_minute: 80 to 450.
         has_end_pause: whether the pause after its last clause is included.
         trims_lead: whether silence before its first sound is removed.
@@ -87,13 +83,9 @@ class Speech:
 def speak(
     library: EspeakLibrary, piece: EspeakPiece, delivery: Delivery, continues: Callable[[], bool]
 ) -> Speech | None:
-    """Speak a piece as a whole.
+    """Speak a piece as a whole; if espeak pronounces nothing of it, the speech has no samples.
 
-    Args:
-        library: the process's espeak-ng.
-        piece: the text to speak; if espeak pronounces nothing, the speech has no samples.
-        delivery: how it is spoken.
-        continues: called after every 200 ms of audio; returns False to stop the speech.
+    `continues` is called after every 200 ms of audio, and returns False to stop the speech.
 
     Returns:
         The speech, or None if it was stopped.
@@ -180,12 +172,10 @@ def _at_24_khz(samples: npt.NDArray[np.int16]) -> bytes:
 
 
 def _removable_lead(pcm: bytes) -> int:
-    """Samples of silence that can be removed before the first sound."""
     return max(0, leading_silence_samples(pcm, _SILENCE_LEVEL) - _KEPT_LEAD_SAMPLES)
 
 
 def _phonemes(events: Iterable[SpeechEvent], lead: int, end: int) -> Iterator[Phoneme]:
-    """All phonemes and pauses; arguments as for `_place`."""
     found = [event for event in events if event.kind is EventType.PHONEME]
     borders = [*(_place(event.sample, lead, end) for event in found), end]
     for event, (first, after) in zip(found, pairwise(borders), strict=True):
@@ -193,7 +183,6 @@ def _phonemes(events: Iterable[SpeechEvent], lead: int, end: int) -> Iterator[Ph
 
 
 def _timestamp(span: WordSpan, lead: int, end: int) -> WordTimestamp:
-    """`span` on the 24 kHz clock of the trimmed audio; arguments as for `_place`."""
     return WordTimestamp(
         span.word,
         _place(span.start, lead, end),
@@ -203,11 +192,5 @@ def _timestamp(span: WordSpan, lead: int, end: int) -> WordTimestamp:
 
 
 def _place(sample: int, lead: int, end: int) -> int:
-    """A sample on the 24 kHz clock of the trimmed audio.
-
-    Args:
-        sample: at espeak's rate, before trimming.
-        lead: samples removed at the beginning.
-        end: length of the trimmed audio in samples.
-    """
+    """A `sample` at espeak's rate on the 24 kHz clock of the trimmed audio, which ends at `end`."""
     return min(max(round(sample * SAMPLE_RATE_HZ / ESPEAK_RATE_HZ) - lead, 0), end)

@@ -7,7 +7,7 @@ the first event of a word counts. Words without an event share the sound of the 
 divided at the phoneme at which they begin when pronounced on their own.
 
 A word begins at its first phoneme, not at its WORD event: between the two lies the silence of a
-plosive's closure. This module knows no espeak library, no rows and no context's clock.
+plosive's closure.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,7 +27,6 @@ class EspeakText:
     """The text that espeak reads in place of a client's text.
 
     Attributes:
-        text: characters that espeak reads.
         offsets: for each of them, an offset in the client's context; non-decreasing.
         guessed: the client's offsets whose place in `offsets` is an estimate.
         ipa: pronunciations in IPA, by the range of the characters that they replace.
@@ -73,11 +72,7 @@ def time_words(
 ) -> list[WordSpan]:
     """Find the times of every word, in order and without overlap.
 
-    Args:
-        words: words of the client's text, in order.
-        spoken: the text that espeak spoke for it.
-        events: espeak's events, in the order of their samples.
-        count_phonemes: called only for words that share a sound.
+    Phonemes are counted only for words that share a sound.
 
     Returns:
         One span per word. A word without sound, such as one that cleaner removed, has no length and
@@ -99,7 +94,6 @@ def time_words(
 
 
 def _sounds(events: Iterable[SpeechEvent]) -> list[_Sound]:
-    """Collect the phonemes after each WORD event, and the start of the pause after them."""
     sounds: list[_Sound] = []
     sample = 0
     for event in events:
@@ -125,7 +119,6 @@ def _close(sounds: list[_Sound], sample: int) -> None:
 
 
 def _sounds_by_word(sounds: Iterable[_Sound], word_ends: Sequence[int]) -> dict[int, _Sound]:
-    """Join the sounds of each word; keys are word indices, ascending."""
     by_word: dict[int, _Sound] = {}
     current = 0
     for sound in sounds:
@@ -149,9 +142,8 @@ def _groups(sounds: dict[int, _Sound], word_count: int) -> Iterator[tuple[range,
 def _bounds(texts: Sequence[str], count_phonemes: CountPhonemes) -> list[int]:
     """Number of phonemes of a sound up to the end of each of its words, after a leading 0.
 
-    Args:
-        texts: the sound's text up to the end of each word.
-        count_phonemes: counts the words together, as neighbours change each other's phonemes.
+    `texts` are the sound's text up to the end of each word: they are counted together, as
+    neighbours change each other's phonemes.
     """
     counts = [1] if len(texts) == 1 else [count_phonemes(text) for text in texts]
     return [0, *accumulate(counts if counts[-1] > 0 else map(len, texts), max)]

@@ -14,7 +14,7 @@ from voiceagent_tts.hibari.published import (
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
 from voiceagent_tts.phonemes.load import Trial, make_engine
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import VoiceDetails
 

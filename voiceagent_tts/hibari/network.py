@@ -2,7 +2,7 @@
 
 The first part reads a whole text and takes a few milliseconds for it. The second one looks only
 `_REACH_FRAMES` to each side, so it can make the spectra of a text piece by piece, as they are
-needed. This module knows no words and no samples.
+needed.
 
 Source: `hibari.onnx` of hibari-tts 0.2.1; its README has the inputs and outputs.
 """
@@ -57,7 +57,6 @@ class Network:
     """One voice. Threads may share it: each runs it on a core of its own.
 
     Args:
-        model: ONNX file of the voice.
         vocabulary: JSON file with the id of each phoneme.
 
     Raises:
@@ -87,12 +86,7 @@ class Network:
         return phoneme in self._ids
 
     def prosody(self, phonemes: str, speed: float) -> Prosody:
-        """Find the durations and the pitch of a phoneme string.
-
-        Args:
-            phonemes: characters that it knows.
-            speed: durations are divided by it.
-        """
+        """Find the durations and the pitch of a phoneme string; `speed` divides the durations."""
         ids = [_BORDER_ID, *(self._ids[phoneme] for phoneme in phonemes), _BORDER_ID]
         given = {"ids": np.array([ids], np.int64), "speed": np.array([speed], np.float32)}
         durations, features, pitch_hz = self._prosody.run(None, given)

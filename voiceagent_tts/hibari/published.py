@@ -23,9 +23,7 @@ class PublishedVoice:
     """A voice of the package.
 
     Attributes:
-        name: its name.
         language: `en-us` or `en-gb`.
-        gender: how it sounds.
         file: where its network is, or would be.
     """
 
@@ -47,11 +45,7 @@ def is_installed() -> bool:
 
 @cache
 def assets() -> Path:
-    """Folder of the package's data.
-
-    Raises:
-        CheckpointError: the package is not installed.
-    """
+    """Folder of the package's data; raises `CheckpointError` if the package is not installed."""
     found = importlib.util.find_spec("hibari")
     if found is None or found.origin is None:
         raise CheckpointError(
@@ -62,11 +56,7 @@ def assets() -> Path:
 
 
 def published_voices() -> dict[str, PublishedVoice]:
-    """All voices by name, the one in the package first.
-
-    Raises:
-        CheckpointError: the package is not installed.
-    """
+    """All voices by name, the one in the package first; raises as `assets`."""
     entries = json.loads((assets() / "voices.json").read_text("utf-8"))
     return {
         name: PublishedVoice(
@@ -115,7 +105,6 @@ def fetch(name: str) -> Path:
 
 
 def _downloads() -> Path:
-    """Folder where the package stores downloaded voices."""
     from hibari.voices import cache_dir
 
     return Path(os.fspath(cache_dir()))

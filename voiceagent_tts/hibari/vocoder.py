@@ -41,7 +41,6 @@ class Vocoder:
     Args:
         pitch_hz: [F] pitch of all frames of the text.
         start: first frame whose spectrum will be given.
-        noise: source of the random numbers.
     """
 
     def __init__(self, pitch_hz: Floats, start: int, noise: np.random.Generator) -> None:
@@ -60,11 +59,9 @@ class Vocoder:
         """Samples before the first frame, which are not returned."""
 
     def samples(self, spectra: Floats, *, is_last: bool = False) -> Floats:
-        """Return the samples that the next frames complete.
+        """Return the samples that the next frames complete; of the last ones, all that remain.
 
-        Args:
-            spectra: [n, 5 * BINS] as from `Network.spectra`, of the frames after those before.
-            is_last: whether no frame follows; then all remaining samples are returned.
+        spectra: [n, 5 * BINS] as from `Network.spectra`.
         """
         frames = np.fft.irfft(self._combined(spectra), _WINDOW_SAMPLES, axis=1)
         frames = frames.astype(np.float32, copy=False) * _WINDOW
@@ -91,7 +88,6 @@ class Vocoder:
         return combined
 
     def _pulse_spectra(self, count: int) -> npt.NDArray[np.complex64]:
-        """Spectra of the pulses around the next frames."""
         needed = (count - 1) * HOP_SAMPLES + _WINDOW_SAMPLES
         self._pulses = np.concatenate((self._pulses, self._next_pulses(needed)))
         windows = np.lib.stride_tricks.sliding_window_view(self._pulses[:needed], _WINDOW_SAMPLES)

@@ -42,7 +42,6 @@ class _Run:
     """Characters between spaces: marks, what they enclose, and marks.
 
     Attributes:
-        text: what is read.
         offset: offset in the context's text of what it says.
         lead: marks before it.
         trail: marks after it.
@@ -57,12 +56,7 @@ class _Run:
 
 
 class EspeakPronouncer:
-    """Reads a language with espeak-ng. Threads may share it.
-
-    Args:
-        language: code of the language.
-        knows: whether Kokoro has a phoneme.
-    """
+    """Reads a language with espeak-ng. Threads may share it."""
 
     def __init__(self, language: str, knows: Callable[[str], bool]) -> None:
         self._espeak = EspeakLibrary.open()
@@ -104,7 +98,6 @@ class EspeakPronouncer:
         return phonemes if phonemes and all(map(self._knows, phonemes)) else None
 
     def _sounds(self, clause: Sequence[_Run]) -> list[str]:
-        """What is said for each run of a clause."""
         texts = [run.text for run in clause]
         if not texts[0]:
             return [clause[0].ipa or ""]
@@ -178,7 +171,6 @@ def _aligned(some: Sequence[str], others: Sequence[str]) -> list[int]:
 
 
 def _symbols(ipa: str) -> str:
-    """Kokoro's symbols of IPA."""
     for pair, symbol in _SYMBOLS.items():
         ipa = ipa.replace(_TIE.join(pair), symbol)
     return "".join(character for character in ipa if character not in _SYLLABLE_BORDERS)

@@ -13,8 +13,7 @@ from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
 from voiceagent_tts.phonemes.graph import CPU, Provider, providers
 from voiceagent_tts.phonemes.load import Trial, make_engine
-from voiceagent_tts.phonemes.reading import Pronouncer
-from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.phonemes.reading import LoadedVoice, Pronouncer
 from voiceagent_tts.seam.engine import Inbox, Outbox
 
 _TRIAL = Trial("This tells how fast this machine speaks.", 2)

@@ -2,8 +2,7 @@
 
 The first part reads a whole text, and takes 7 % of the time. The second one normalises what it
 reads by its mean over time, so what it makes of a window differs a little from what it makes of the
-whole: windows are no shorter than they must be, and meet where it is quiet. This module knows no
-words.
+whole: windows are no shorter than they must be, and meet where it is quiet.
 
 Source: the ONNX export of Kokoro-82M v1.0 by onnx-community, whose tensors have these names; sizes
 and symbols of `config.json` of hexgrad/Kokoro-82M.
@@ -107,10 +106,6 @@ class Prosody:
 class Graph:
     """The weights, which all voices share. Threads may share it: each runs it on one core.
 
-    Args:
-        model: the ONNX file.
-        provider: what runs it.
-
     Raises:
         CheckpointError: the file is not a Kokoro-82M v1.0, or the provider cannot run it.
     """
@@ -152,7 +147,6 @@ class Network:
     """One voice.
 
     Args:
-        weights: the weights.
         styles: the file of the voice.
 
     Raises:

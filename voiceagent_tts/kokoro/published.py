@@ -48,12 +48,7 @@ PUBLISHED = ModelId(
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What Kokoro is loaded from.
-
-    Attributes:
-        model: the ONNX file.
-        voices: folder with `NAME.bin` of each voice.
-    """
+    """What Kokoro is loaded from: the ONNX file, and the folder with `NAME.bin` of each voice."""
 
     model: Path
     voices: Path
@@ -65,11 +60,7 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raise an error that names the extra, unless its packages are installed.
-
-    Raises:
-        CheckpointError: a package is missing.
-    """
+    """Raise a `CheckpointError` that names the extra, unless its packages are installed."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise CheckpointError(
@@ -86,11 +77,8 @@ def is_stored() -> bool:
 def find(model: str | None) -> Files:
     """Return the files of Kokoro; download the published ones if they are not on this machine.
 
-    What was downloaded is checked against the hub's checksums.
-
-    Args:
-        model: a folder with one ONNX file and the voices, in it or in folders of it; None for the
-            published files.
+    What was downloaded is checked against the hub's checksums. A given folder has one ONNX file and
+    the voices, in it or in folders of it.
 
     Raises:
         CheckpointError: the folder has no such files, or they cannot be downloaded.
@@ -130,7 +118,6 @@ def _required(folder: Path) -> Files:
 
 
 def _found(folder: Path) -> Files | None:
-    """The files below a folder; None without a model, or without a voice."""
     models = sorted(folder.rglob("*.onnx"))
     voices = sorted(folder.rglob("[a-z][fm]_*.bin"))
     return Files(models[0], voices[0].parent) if models and voices else None

@@ -19,7 +19,6 @@ from voiceagent_tts.model.layers import (
     MLP,
     Linear,
     Operations,
-    PlainOperations,
     RMSNorm,
     Rotation,
     Weights,
@@ -87,7 +86,7 @@ class CodecTransformer(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.output = Linear(config.hidden_size, config.latent_dim, bias=True)
         self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
-        self._operations: Operations = PlainOperations(attend_sdpa)
+        self._operations = Operations()
         self._attend: AttendWindow = attend_window
 
     def fuse(self) -> None:

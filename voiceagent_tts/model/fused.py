@@ -33,7 +33,7 @@ from triton import next_power_of_2
 
 from voiceagent_tts.model.attention import KVCache
 from voiceagent_tts.model.fused_prompt import NOTHING, attend_prompt, places_of, turn
-from voiceagent_tts.model.layers import HeadNorm, Linear, RMSNorm, Rotation
+from voiceagent_tts.model.layers import HeadNorm, Linear, Operations, RMSNorm, Rotation
 
 _MOST_STEPS = 2
 """Maximum new positions per row of the attention kernel: one of a step, two of a frame's start."""
@@ -216,7 +216,7 @@ def multiply_row(x: Tensor, weight: Tensor) -> Tensor:
     return result
 
 
-class FusedOperations:
+class FusedOperations(Operations):
     """Operations by Triton: one launch each, two for the attention of a prompt.
 
     Products of several rows are PyTorch's.
@@ -268,12 +268,7 @@ class FusedOperations:
         gated = gate_up.new_empty(*gate_up.shape[:-1], width)
         block = min(_GATE_BLOCK, next_power_of_2(width))
         _gate[gated.numel() // width, -(-width // block)](
-            gate_up,
-            gated,
-            width,
-            block,
-            num_warps=_warps(block),
-            enable_fp_fusion=True,
+            gate_up, gated, width, block, num_warps=_warps(block), enable_fp_fusion=True
         )
         return gated
 

@@ -142,7 +142,6 @@ class FusedSampler:
 
 
 def _column(numbers: Tensor) -> tuple[Tensor, int]:
-    """Return a tensor and the stride between its rows."""
     return numbers, numbers.stride(0)
 
 

@@ -21,7 +21,6 @@ from voiceagent_tts.model.layers import (
     Kernels,
     Linear,
     Operations,
-    PlainOperations,
     RMSNorm,
     inverse_frequencies,
     rotation,
@@ -67,7 +66,7 @@ def make_operations(kernels: Kernels, attend: Attend) -> Operations:
         attend: attention function of plain operations.
     """
     if kernels == "plain":
-        return PlainOperations(attend)
+        return Operations(attend)
     from voiceagent_tts.model.fused import FusedOperations  # Triton is optional
 
     return FusedOperations()
@@ -87,15 +86,7 @@ def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -
 
     Compiles the kernels and compares their results on random numbers with those of plain ones.
     """
-    if device.type != "cuda" or torch.version.cuda is None:
-        return f"{device} is not an NVIDIA GPU"
-    try:
-        for name, difference, bound in differences(config, dtype, device):
-            if not difference <= bound:
-                return f"{name}: {difference:.2g} from plain kernels, expected at most {bound:.2g}"
-    except Exception as error:  # an import, the compiler or the driver may fail
-        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    return None
+    return _first_fault(device, differences(config, dtype, device))
 
 
 def fuse_codec(decoder: CodecDecoder, max_frames: int) -> str | None:
@@ -104,16 +95,23 @@ def fuse_codec(decoder: CodecDecoder, max_frames: int) -> str | None:
     Compares its samples with those that it made before, with the weights, which are not packed, and
     sizes that are served: rows have a state for calls of `max_frames`.
     """
-    device = decoder.device
+
+    def compare() -> Iterator[tuple[str, float, float]]:
+        yield "codec", codec_difference(decoder, max_frames), _CODEC_TOLERANCE
+
+    return _first_fault(decoder.device, compare())
+
+
+def _first_fault(device: torch.device, found: Iterator[tuple[str, float, float]]) -> str | None:
     if device.type != "cuda" or torch.version.cuda is None:
         return f"{device} is not an NVIDIA GPU"
     try:
-        difference = codec_difference(decoder, max_frames)
+        for name, difference, bound in found:
+            if not difference <= bound:
+                return f"{name}: {difference:.2g} from plain kernels, expected at most {bound:.2g}"
     except Exception as error:  # an import, the compiler or the driver may fail
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    if difference <= _CODEC_TOLERANCE:
-        return None
-    return f"codec: {difference:.2g} from plain, expected at most {_CODEC_TOLERANCE:.2g}"
+    return None
 
 
 @torch.inference_mode()
@@ -143,7 +141,6 @@ def _samples(decoder: CodecDecoder, max_frames: int) -> Tensor:
 
 @contextmanager
 def _without_tf32() -> Iterator[None]:
-    """Let float32 products compute in float32 within the block."""
     cudnn: Any = torch.backends.cudnn  # its stubs lack this interface
     backends = torch.backends.cuda.matmul, cudnn.conv
     before = [backend.fp32_precision for backend in backends]
@@ -178,8 +175,7 @@ def differences(
         ("frame's start", config.code_predictor_config, predictor_type, _frame_cache(frame[:2])),
         ("frame", config.code_predictor_config, predictor_type, _frame_cache(frame[3:4])),
     ):
-        plain = PlainOperations(attend_sdpa)
-        expected = _results(plain, part, make_cache, part_type, torch.device("cpu"))
+        expected = _results(Operations(), part, make_cache, part_type, torch.device("cpu"))
         found = _results(fused, part, make_cache, part_type, device)
         for result, numbers in expected.items():
             off = (found[result] - numbers).abs().flatten(1).amax(1)
@@ -196,7 +192,7 @@ def differences(
         ("talker", config, dtype),
         ("code predictor", config.code_predictor_config, predictor_dtype(dtype)),
     ):
-        expected = _row_products(PlainOperations(attend_sdpa), part, part_type, torch.device("cpu"))
+        expected = _row_products(Operations(), part, part_type, torch.device("cpu"))
         found = _row_products(fused, part, part_type, device)
         for result, numbers in expected.items():
             share = (found[result] - numbers).abs().max() / numbers.abs().max()

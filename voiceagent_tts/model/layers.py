@@ -11,13 +11,13 @@ Source: Qwen3 (RMSNorm on heads, grouped queries, SiLU-gated MLP), as in qwen-tt
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voiceagent_tts.model.attention import Attend, KVCache
+from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.config import TransformerConfig
 
 Weights = Iterator[tuple[str, Tensor]]
@@ -119,12 +119,21 @@ def rotation(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Rota
     )
 
 
-class Operations(Protocol):
-    """Operations of a layer."""
+class Operations:
+    """Operations of a layer by PyTorch.
+
+    Args:
+        attend: function that computes attention.
+    """
+
+    def __init__(self, attend: Attend = attend_sdpa) -> None:
+        self._attend = attend
 
     def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """Add `added` to the stream `x` ([..., hidden] both); return the sum and its norm."""
-        ...
+        if added is not None:
+            x = x + added
+        return x, norm(x)
 
     def attend(
         self, heads: Tensor, norm: HeadNorm, rotated: Rotation, cache: KVCache, layer: int
@@ -133,37 +142,6 @@ class Operations(Protocol):
 
         heads: [B, T, H + 2 Hkv, D]: queries, keys, values. Returns [B, T, H, D].
         """
-        ...
-
-    def gate(self, gate_up: Tensor) -> Tensor:
-        """Compute `silu(gate) * up`: [..., 2 intermediate], gate first -> [..., intermediate]."""
-        ...
-
-    def product(self, x: Tensor, linear: Linear) -> Tensor:
-        """Multiply [..., inputs] by the weight of `linear`, which has no bias."""
-        ...
-
-
-class PlainOperations:
-    """Operations by PyTorch.
-
-    Args:
-        attend: function that computes attention.
-    """
-
-    def __init__(self, attend: Attend) -> None:
-        self._attend = attend
-
-    def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
-        """See `Operations`."""
-        if added is not None:
-            x = x + added
-        return x, norm(x)
-
-    def attend(
-        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, cache: KVCache, layer: int
-    ) -> Tensor:
-        """See `Operations`."""
         groups = heads.shape[2] - len(norm.weight)
         turned, values = heads.split((len(norm.weight), groups), dim=2)
         turned = rotated.apply(norm(turned))
@@ -171,12 +149,12 @@ class PlainOperations:
         return self._attend(queries, cache.extend(layer, keys, values))
 
     def gate(self, gate_up: Tensor) -> Tensor:
-        """See `Operations`."""
+        """Compute `silu(gate) * up`: [..., 2 intermediate], gate first -> [..., intermediate]."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up
 
     def product(self, x: Tensor, linear: Linear) -> Tensor:
-        """See `Operations`."""
+        """Multiply [..., inputs] by the weight of `linear`, which has no bias."""
         return linear(x)
 
 

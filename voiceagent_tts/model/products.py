@@ -219,7 +219,6 @@ def _has_onednn(dtype: torch.dtype) -> bool:
 
 
 def _in_8_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return [outputs, inputs] int8 and the scale of each output, float32."""
     weight = weight.float()
     scales = (weight.abs().amax(dim=1) / 127).clamp_(min=_TINY)
     return (weight / scales[:, None]).round_().to(torch.int8), scales

@@ -127,7 +127,6 @@ class Cloned:
 
 
 def _check_type(name: str, tensor: Tensor, types: Sequence[torch.dtype]) -> None:
-    """Refuse a tensor with another type of numbers, such as floats instead of codes."""
     if tensor.dtype not in types:
         raise ValueError(f"{name}: expected {types[0]}, got {tensor.dtype}")
 
@@ -282,7 +281,6 @@ class PromptBuilder:
     def _head(
         self, role: Sequence[int], voice: Voice, language: str | None, instruct: str
     ) -> _Columns:
-        """Return the columns before the text."""
         columns = _Columns()
         self._add_instruct(columns, instruct)
         columns.add(role, [NO_CODEC] * ROLE_TOKENS)
@@ -343,7 +341,6 @@ class PromptBuilder:
         return [] if isinstance(voice, Designed) else [SPEAKER]
 
     def _language_id(self, voice: Voice, language: str | None) -> int | None:
-        """Return the language's codec id; speakers of a dialect use it instead of Chinese."""
         name = language_name(language)
         if name in (None, "chinese") and isinstance(voice, Preset):
             name = self._talker.spk_is_dialect.get(voice.speaker.lower()) or name

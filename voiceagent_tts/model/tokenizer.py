@@ -95,7 +95,8 @@ class Tokenizer:
         settled = 0
         for piece, (start, end) in self._pieces.pre_tokenize_str(text):
             if end >= solid:
-                if start < solid - 1 and _is_word(text[start:solid]):
+                # A piece of letters but for the first character can grow only at its end.
+                if start < solid - 1 and text[start + 1 : solid].isalpha():
                     known = solid - 1 if _can_compose(text[solid - 1]) else end
                     limit = solid - 1 - start
                     length = self._settled_length(text[start:known], limit)
@@ -174,7 +175,6 @@ class OpenTurn:
 
 
 def _beginnings(tokens: Iterable[str]) -> frozenset[str]:
-    """Return all that any longer token begins with."""
     return frozenset(token[:end] for token in tokens for end in range(1, len(token)))
 
 
@@ -219,13 +219,7 @@ def _composing() -> frozenset[str]:
     )
 
 
-def _is_word(piece: str) -> bool:
-    """Whether all characters but the first are letters, so the piece can grow only at its end."""
-    return piece[1:].isalpha()
-
-
 def _mapped(text: str) -> str:
-    """Map the bytes of `text` to the printable characters that the vocabulary uses."""
     return "".join(piece for piece, _ in _BYTES.pre_tokenize_str(text))
 
 

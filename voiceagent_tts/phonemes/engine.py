@@ -4,9 +4,7 @@ Each `Submit` or `Append` with text is one segment. Its words are sent as soon a
 their durations, then its audio as far as credit allows. One step makes the next part of as many
 rows as there are threads: rows that listeners wait for come first, then those whose playout ends
 soonest, and batch contexts last. A part has at most two seconds, so a cancel or a new row waits no
-longer than these take.
-
-This module knows no socket, no clock and no process; one thread must use it.
+longer than these take. One thread must use it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +15,8 @@ import numpy as np
 
 from voiceagent_tts.core import Segment, WarningCode, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.phonemes.reading import LoadedVoice, Phonemes
 from voiceagent_tts.phonemes.speech import Speech
-from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.commands import Append, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import Capabilities
@@ -38,8 +35,6 @@ class _Row(SegmentRow[TextPiece]):
     """The state of one context.
 
     Attributes:
-        voice: its voice.
-        noise: source of its random numbers.
         reading: what is left to say of the first piece; None before it is read.
         speech: speaks the first piece; None between two strings of phonemes.
         is_warned: whether the client knows of IPA that the voice cannot say.
@@ -72,10 +67,7 @@ class PhonemeEngine(SegmentEngine[_Row]):
     equal samples; without a seed their noise differs.
 
     Args:
-        inbox: source of commands.
-        outbox: destination of events.
         voices: the voices by name, the default first.
-        name: name of the engine.
         model: name of its model, with what shapes the sound.
         max_rows: maximum number of open contexts; a `Submit` beyond it fails as overloaded.
         threads: rows that are computed at the same time.
@@ -147,7 +139,6 @@ class PhonemeEngine(SegmentEngine[_Row]):
         return pieces
 
     def _warn_of_ipa(self, row: _Row, pieces: Sequence[TextPiece]) -> None:
-        """Tell the client once of IPA that the voice cannot say."""
         can_say = row.voice.pronouncer.can_say
         spoken = (piece for piece in pieces if not piece.is_silent)
         if row.is_warned or all(can_say(ipa) for piece in spoken for _, ipa in piece.said.ipa):

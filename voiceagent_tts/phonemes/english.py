@@ -26,7 +26,6 @@ class EnglishPronouncer:
     """Reads English in one accent. Threads may share it.
 
     Args:
-        knows: whether the voices of that accent have a phoneme.
         is_british: whether the accent is British rather than American.
     """
 
@@ -114,7 +113,6 @@ class EnglishPronouncer:
 
 
 def _is_in_run(tokens: Sequence[Any]) -> bool:
-    """Whether the next token belongs to the run of the last one."""
     return bool(tokens) and not tokens[-1].whitespace
 
 

@@ -24,12 +24,7 @@ _FLOAT_TENSOR = b"\x0a\x02\x08\x01"  # TypeProto: a tensor of float32, of any sh
 
 
 def cut(model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """Return a model that computes `outputs` from `inputs`.
-
-    Args:
-        model: content of an ONNX file.
-        inputs: inputs of the model, or float32 tensors inside it.
-        outputs: tensors that the part returns.
+    """Return a model that computes `outputs` from `inputs`, which may be float32 tensors inside it.
 
     Raises:
         ValueError: the graph has no such tensor, or is damaged.
@@ -53,11 +48,7 @@ def output_names(model: bytes) -> list[str]:
 
 
 def providers(device: str | None, available: Sequence[str]) -> list[Provider]:
-    """Return what may run a graph on a device.
-
-    Args:
-        device: `cpu`, `cuda` or `cuda:N`; None for the first GPU or the CPU.
-        available: the providers of the installed ONNX Runtime.
+    """Return what may run a graph on a device; by default on the first GPU or the CPU.
 
     Raises:
         CheckpointError: the device is a GPU, and ONNX Runtime has no provider for one.
@@ -147,7 +138,6 @@ def _name(message: bytes, field: int) -> str:
 
 
 def _value(name: str, kind: bytes = b"") -> bytes:
-    """A ValueInfoProto."""
     typed = _field(_VALUE_TYPE, kind) if kind else b""
     return _field(_VALUE_NAME, name.encode()) + typed
 
@@ -188,7 +178,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _encoded(value: int) -> bytes:
-    """A varint."""
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)

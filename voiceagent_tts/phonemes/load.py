@@ -10,8 +10,8 @@ import numpy as np
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Segment
 from voiceagent_tts.phonemes.engine import PhonemeEngine
+from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.phonemes.speech import Speech
-from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.text.pieces import split_pieces
 
@@ -25,7 +25,6 @@ class Trial:
     """What a voice says to be measured.
 
     Attributes:
-        text: the text.
         times: how often it is said; the median counts.
         clock: seconds that are counted. Those of the processor are the same while other programs
             use it; a GPU needs those of the wall.
@@ -68,18 +67,7 @@ def make_engine(
     rows: int | None,
     threads: int | None,
 ) -> PhonemeEngine:
-    """Make an engine; arguments as for `PhonemeEngine`, but for these.
-
-    Args:
-        inbox: source of commands.
-        outbox: destination of events.
-        voices: the voices by name, the default first.
-        trial: measures the machine.
-        name: name of the engine.
-        model: name of its model.
-        rows: maximum number of contexts; None for as many as are spoken in real time.
-        threads: rows that are computed at the same time; None for one for each core.
-    """
+    """Make an engine; by default with a thread for each core, and the rows that a trial finds."""
     threads = threads or os.cpu_count() or 1
     first = next(iter(voices.values()))
     return PhonemeEngine(

@@ -33,12 +33,7 @@ class Decoder(Protocol):
     """Makes the audio of one phoneme string, in order."""
 
     def samples(self, end: int, *, is_last: bool) -> Floats:
-        """Make the next samples.
-
-        Args:
-            end: frame before which the part ends.
-            is_last: whether no part follows; then all remaining samples are returned.
-        """
+        """Make the next samples: of the frames before `end`, or all that remain."""
         ...
 
 
@@ -64,11 +59,5 @@ class Network(Protocol):
         ...
 
     def decoder(self, prosody: Any, start: int, noise: np.random.Generator) -> Decoder:
-        """Begin the audio at a frame.
-
-        Args:
-            prosody: what this network's `prosody` has returned.
-            start: the frame.
-            noise: source of the random numbers, if it needs any.
-        """
+        """Begin the audio of what `prosody` has returned at a frame; some need random numbers."""
         ...

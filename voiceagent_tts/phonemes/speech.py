@@ -2,8 +2,8 @@
 
 The network's durations are the times of the words. Their borders lag behind the sound, the first
 sound of a text begins in the silence before it, and the last one ends in the pause after it. So
-borders are moved, and these two are found in the audio or bounded. This module knows no rows and no
-credit; samples count from the first of the speech.
+borders are moved, and these two are found in the audio or bounded. Samples count from the first of
+the speech.
 """
 
 from bisect import bisect_left
@@ -37,11 +37,8 @@ class Speech:
     """The audio of one phoneme string.
 
     Args:
-        network: the voice; many speeches may share it.
         phonemes: what is said; has a sound.
-        words: the client's words in it, in order.
         speed: 0.5 to 2.0.
-        noise: source of the random numbers.
         trims_lead: whether the silence before its first sound is left out.
 
     Attributes:
@@ -76,9 +73,8 @@ class Speech:
     def next_part(self, *, has_pause: bool) -> bytes:
         """Make the next part of the audio.
 
-        Args:
-            has_pause: whether the pause after the last sound belongs to the speech; what is said
-                with the part that has the last sound counts.
+        The pause after the last sound belongs to the speech if the part with that sound
+        `has_pause`.
 
         Returns:
             PCM16; empty after the last part.
@@ -110,7 +106,6 @@ class Speech:
         return float_to_pcm(self._decoder.samples(self._at, is_last=self._is_complete))
 
     def _without_lead(self, pcm: bytes) -> bytes:
-        """Remove the silence before the first sound; all of a silent part."""
         silent = leading_silence_samples(pcm, _SILENCE_LEVEL)
         is_silent = silent * BYTES_PER_SAMPLE == len(pcm)
         removed = silent if is_silent else max(0, silent - _KEPT_LEAD_SAMPLES)
@@ -125,7 +120,6 @@ class Speech:
         return -(-sample // self._network.hop_samples)
 
     def _border(self, place: int) -> int:
-        """Sample at which the phoneme at `place` begins."""
         return self._prosody.borders[place] * self._network.hop_samples
 
     def _last_sound_end(self) -> int:
@@ -142,7 +136,6 @@ class Speech:
         return self._border(place) - _ATTACK_SAMPLES
 
     def _end_of(self, place: int) -> int:
-        """Sample at which a sound ends; before a pause its duration is not taken at its word."""
         start, end = self._border(place), self._border(place + 1)
         following = self._phonemes.text[place + 1 : place + 2]
         is_before_pause = not following or following in PAUSES

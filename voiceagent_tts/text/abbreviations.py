@@ -80,7 +80,6 @@ _SHORT_MONTHS = (
 
 
 def _any(shorts: Iterable[str]) -> str:
-    """Pattern of one of these."""
     return "|".join(map(re.escape, shorts))
 
 

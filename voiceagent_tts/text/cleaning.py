@@ -173,7 +173,6 @@ class Cleaner:
         return len(text) if word is None else word.end()
 
     def _take(self, end: int) -> Speakable:
-        """Return what is spoken of the text before `end`."""
         text, start = self._text, self._at
         first = start + 1 if text[start : start + 1] == " " else start
         is_clean = first < end and _CLEAN.fullmatch(text, first, end) is not None
@@ -186,7 +185,6 @@ class Cleaner:
         return spoken
 
     def _as_written(self, first: int, end: int) -> Speakable:
-        """What is spoken of a word to which no rule applies."""
         text, offset = self._text, self.char_end - self._at
         if first > self._at:
             self._waiting.setdefault(" ", self.char_end)
@@ -209,7 +207,6 @@ class Cleaner:
     # Pauses and white space
 
     def _line_breaks(self, plain: Speakable) -> dict[int, str]:
-        """What each line break is spoken as, by its offset."""
         lines = plain.spoken.split("\n")
         breaks: dict[int, str] = {}
         at = 0
@@ -273,7 +270,6 @@ _LOOK_BACK = 4
 
 
 def _is_punctuated(spoken: str) -> bool:
-    """Whether the text so far ends with punctuation, perhaps with closing quotes after it."""
     for character in reversed(spoken):
         if character in _PUNCTUATION:
             return True
@@ -288,12 +284,10 @@ def _first_visible(text: str, start: int) -> int:
 
 
 def _is_open(text: str, start: int, index: int) -> bool:
-    """Whether `index` is inside a link or a tag."""
     return _is_in_label(text, start, index) or _is_in_tag(text, start, index)
 
 
 def _is_in_label(text: str, start: int, index: int) -> bool:
-    """Whether `index` is inside an open `[label](target)`."""
     opened = text.rfind("[", max(start, index - _MAX_LABEL_CHARS), index)
     if opened < 0:
         return False
@@ -304,7 +298,6 @@ def _is_in_label(text: str, start: int, index: int) -> bool:
 
 
 def _is_in_tag(text: str, start: int, index: int) -> bool:
-    """Whether `index` is inside an open HTML tag or comment."""
     opened = text.rfind("<", max(start, index - _MAX_LABEL_CHARS), index)
     if opened < 0 or text.find(">", opened, index) >= 0:
         return False

@@ -171,7 +171,6 @@ def is_word_border(left: str, right: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def _joins(character: str) -> bool:
-    """Whether the character is part of a word: a letter, a digit or a combining mark."""
     return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 

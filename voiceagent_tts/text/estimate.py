@@ -147,7 +147,6 @@ class SpeechClock:
         self._voiced.append(total + (self._gap_blocks <= _MAX_GAP_BLOCKS))
 
     def _voiced_at(self, sample: int) -> int:
-        """Samples of speech before `sample`, within the audio so far."""
         block = min(sample // _BLOCK_SAMPLES, len(self._voiced))
         return self._voiced[block - 1] * _BLOCK_SAMPLES if block else 0
 

@@ -496,7 +496,6 @@ LANGUAGES = tuple(_WORDS)
 
 
 def _converter(language: str) -> Any:
-    """num2words' object for a language, of its region if there is one."""
     base, _, region = language.partition("-")
     converters = cast("dict[str, Any]", num2words.CONVERTER_CLASSES)  # pyright: ignore
     return converters.get(f"{base}_{region.upper()}") or converters.get(base)

@@ -49,7 +49,6 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
 
 
 def _is_plain(text: str, locale: Locale) -> bool:
-    """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
     patterns = [rule.pattern for rule in short.rules(locale)]

@@ -111,7 +111,6 @@ class Reader:
         return parts
 
     def _found(self, text: str, at: int, *, is_end: bool) -> Match | Tag | Undecided | None:
-        """The entry or tag that begins at `at`."""
         if text[at] == "<" and self._has_markup:
             return match_tag(text, at)
         before = text[at - 1] if at else self._before

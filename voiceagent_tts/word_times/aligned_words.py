@@ -5,7 +5,7 @@ word is published when the best source that may still answer has answered, or el
 when playback is about to reach it, with the best time known by then. An estimate is better than a
 time that arrives too late; but a word whose audio is not generated yet cannot be reached and waits
 for it. `AlignedWords` applies the rule to a context: it finds the words in the text, knows when
-playback reaches them, and asks the aligners. The current time is passed in.
+playback reaches them, and asks the aligners.
 """
 
 import sys
@@ -62,9 +62,6 @@ _DOUBTFUL_CONFIDENCE = 0.5
 
 class AlignedWords(Words):
     """Publishes the words of one context; arguments as for `Words` and `MakeWords`.
-
-    Args:
-        attach: connects the context to its aligners, of which there may be none.
 
     Attributes:
         policy: chooses the times of the words, on the engine's clock.
@@ -123,7 +120,6 @@ class AlignedWords(Words):
         self._expect(self._growing_words.finish(char_end))
 
     def _expect(self, words: list[Word]) -> None:
-        """Expect words as they are said."""
         if self._readings:
             words = [self._said(word) for word in words]
         self.policy.expect(words)
@@ -140,9 +136,7 @@ class AlignedWords(Words):
     def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
         """Measure the pace of the engine's next audio, and let the aligners hear it.
 
-        Args:
-            chunk: the audio.
-            language: returns the language of the speech so far.
+        `language` returns that of the speech so far.
         """
         self.policy.push_audio(chunk.pcm)
         self._aligners.push_audio(chunk, language)
@@ -196,7 +190,6 @@ class AlignedWords(Words):
             self.policy.set_tentative(tentative)
 
     def _stop_aligning(self) -> None:
-        """Continue with the times that the aligners have found, and without aligners."""
         self._aligners.close()
         for source in self._aligners.sources:
             self.policy.drop_source(source)
@@ -275,8 +268,6 @@ class AlignedWords(Words):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The time of a word from an aligner or the engine."""
-
     timestamp: WordTimestamp
     source: Source
     is_doubtful: bool = False
@@ -305,11 +296,9 @@ class WordPolicy:
 
     Args:
         sources: sources that may send times. A word without a time at its deadline is estimated.
-        voice_level: as for `SpeechClock`.
 
     Attributes:
         counts: sources and corrections of the published words.
-        has_all_audio: whether the engine has sent all of its audio.
         best: the published words with the best times known now, in order.
         may_be_better: whether a word may have another time in `best` than it left with.
     """
@@ -437,15 +426,10 @@ class WordPolicy:
     def known_between(
         self, char_start: int, char_end: int, is_final: bool
     ) -> tuple[WordTimestamp, ...] | None:
-        """Return the times of the words that begin between two characters.
+        """Return the times of the words that begin between two characters, in order.
 
-        Args:
-            char_start: offset in the context's text.
-            char_end: offset of the first character after the span.
-            is_final: whether a time is taken that a better source might still replace.
-
-        Returns:
-            The times in order; None while a word has none from the engine or an aligner.
+        None while a word has none from the engine or an aligner; without `is_final`, also while a
+        better source might still replace one.
         """
         first, last = (
             bisect_left(self._words, at, key=_char_start) for at in (char_start, char_end)
@@ -539,7 +523,6 @@ class WordPolicy:
         return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
 
     def _is_settled(self, source: Source) -> bool:
-        """Whether no better source may still answer."""
         return source >= max(self._sources, default=Source.ONLINE) and source >= Source.ONLINE
 
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
@@ -550,7 +533,6 @@ class WordPolicy:
 
     @property
     def _earliest_start(self) -> int:
-        """Start of the last word, as it was sent first or as it has moved since."""
         if not self._told:
             return 0
         return max(self._published[-1].start_sample, self._told[-1].start_sample)

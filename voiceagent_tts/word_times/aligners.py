@@ -76,11 +76,7 @@ class VoiceLevels:
 class ContextAligners:
     """Sends one context's words and audio to its aligners, and limits the wait for answers.
 
-    Args:
-        handles: connections to the aligners; empty if no process has a free row.
-
-    Attributes:
-        handles: as given.
+    There are none where no process has a free row.
     """
 
     def __init__(
@@ -164,9 +160,7 @@ class ContextAligners:
     def stop(self, level: float, samples: int) -> None:
         """Disconnect the aligners and remember the loudness of the voice; idempotent.
 
-        Args:
-            level: loudness of the context.
-            samples: length of its audio; less than `_MIN_LEVEL_SAMPLES` is not remembered.
+        That of less than `_MIN_LEVEL_SAMPLES` is not remembered.
         """
         if not self._is_stopped and samples >= _MIN_LEVEL_SAMPLES:
             self._levels.add(self._recording, level)
@@ -178,7 +172,6 @@ class AlignerHandle(Row):
     """One context's row on an aligner, which gets its words and audio.
 
     Attributes:
-        source: as given.
         worst_lag_s: longest time from audio to the answer that took it into account.
     """
 

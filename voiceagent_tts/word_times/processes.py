@@ -50,9 +50,6 @@ class Aligners:
     Args:
         supervisors: the processes by kind; contexts are spread over the processes of a kind.
         is_required: whether a missing aligner prevents the server's start.
-
-    Attributes:
-        voice_levels: loudness of the voices, by voice.
     """
 
     def __init__(

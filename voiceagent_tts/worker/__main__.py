@@ -15,8 +15,7 @@ Make = Callable[[dict[str, Any]], MakeEngine]
 
 
 def _online(options: dict[str, Any]) -> MakeEngine:
-    from voiceagent_tts.aligner.online.aligner import OnlineAligner
-    from voiceagent_tts.aligner.sessions import OnlineSessions
+    from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSessions
 
     return lambda inbox, outbox: OnlineSessions(inbox, outbox, OnlineAligner(**options))
 

@@ -5,7 +5,7 @@ import pytest
 
 from testbed.known_speech import read_as
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
-from voiceagent_tts.aligner.online.number_readings import other_readings
+from voiceagent_tts.aligner.online.espeak_reference import other_readings
 
 FRAME = (
     "Your code is {}, and please keep it until you arrive at the desk. "

@@ -507,7 +507,6 @@ class _Weakly:
         self._method, self._more = weakref.WeakMethod(method), more
 
     def __call__(self, argument: object) -> None:
-        """Call the method, or do nothing."""
         if (method := self._method()) is not None:
             method(argument, *self._more)
 
@@ -518,7 +517,6 @@ def _leave(sockets: "weakref.WeakSet[ClientSocket]") -> None:
 
 
 def _given(options: Mapping[str, Any]) -> VoiceOptions:
-    """Those options that are not `NOT_GIVEN`."""
     return VoiceOptions(**{k: value for k, value in options.items() if utils.is_given(value)})
 
 
@@ -527,6 +525,5 @@ def _closed() -> APIConnectionError:
 
 
 def _retrieve_exception(task: "asyncio.Task[ClientSocket]") -> None:
-    """Retrieve the exception, so that asyncio does not report a failure that no reply awaits."""
     if not task.cancelled():
         task.exception()

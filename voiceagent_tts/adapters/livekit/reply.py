@@ -230,12 +230,10 @@ class Reply:
 
     @property
     def _is_unanswered(self) -> bool:
-        """Whether the server has sent nothing at all since the current context was opened."""
         turn = self._turn
         return turn.record is not None and turn.socket.received_at < self._opened_at
 
     def _give_up_on_silence(self) -> APITimeoutError:
-        """Abandon a socket that has not answered at all; return the error of the reply."""
         if self._is_unanswered:
             self._turn.socket.give_up("the server does not answer")
         return APITimeoutError("the server is silent")
@@ -292,7 +290,6 @@ class Reply:
             await self._speak_rest()
 
     async def _speak_rest(self) -> None:
-        """Speak the remaining text; if none is left and no more text comes, end the reply."""
         if not self._turn.rest.strip():
             if self._turn.state is TurnState.FINISHING:
                 self._end()
@@ -412,12 +409,10 @@ class Reply:
             self._playout.forget_after(self._turn.spoken_char_end)
 
     def _resume_in_s(self) -> float | None:
-        """Time until the next attempt to resume; None if there is none."""
         return None if self._resume_at is None else max(0.0, self._resume_at - time.monotonic())
 
 
 def _retry_after_s(error: APIError) -> float:
-    """The wait that the server asks for."""
     body = error.body if isinstance(error.body, dict) else {}
     return (body.get("retry_after_ms") or 0) / 1000
 

@@ -142,7 +142,6 @@ class Playout:
 
     @property
     def _context(self) -> _Context:
-        """The part of the current context that has left."""
         return _Context(
             self._context_id, self._context_start, self._context_samples, self.last_chunk
         )
@@ -231,7 +230,6 @@ class Playout:
 
     @property
     def _has_reports(self) -> bool:
-        """Whether the transport reports about the chunks since the last interruption."""
         return self._start is not _Start.UNKNOWN
 
     def _note_report(self, now_s: float) -> None:
@@ -256,7 +254,6 @@ class Playout:
 
     @property
     def _chunks(self) -> int:
-        """Whole chunks that have left."""
         return self._left_samples // self._chunk_samples
 
     @property
@@ -266,20 +263,16 @@ class Playout:
 
     @property
     def _waiting_chunks(self) -> int:
-        """Chunks behind the one that plays."""
         return max(0, self._chunks - self._ended_chunks - self._lost_chunks - 1)
 
     def _late_s(self, now_s: float) -> float:
-        """Time since the chunk that plays should have ended."""
         return now_s - self._began_s - self.chunk_s
 
     @property
     def _began_s(self) -> float:
-        """When the chunk that plays began."""
         return max(self._reported_at_s, self._earliest_s(self._ended_chunks))
 
     def _earliest_s(self, chunk: int) -> float:
-        """Earliest time at which `chunk` plays."""
         known = [run for run in self._runs if run.first_chunk <= chunk]
         return known[-1].at_s + (chunk - known[-1].first_chunk) * self.chunk_s if known else 0.0
 

@@ -413,7 +413,6 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._go_on_after_interruption()
 
     async def _pass_text_on(self) -> None:
-        """Have the LLM's text so far spoken before the text of another processor."""
         aggregator = self._text_aggregator
         piece = aggregator.pop() if isinstance(aggregator, ClauseAggregator) else None
         if piece is not None:
@@ -575,7 +574,6 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._holds_nothing.wait()
 
     async def _let_frames_leave(self) -> None:
-        """Push the held frames whose audio plays, and wait for the next one."""
         self._has_news.clear()
         while (frame := self._output.pop_due(self._now_s())) is not None:
             await super().push_frame(frame)
@@ -584,7 +582,6 @@ class VoiceAgentTTSService(TurnTTSService):
         await self._wait_for_news()
 
     async def _wait_for_news(self) -> None:
-        """Wait for a report of the transport, a frame, or the time of the next one."""
         now_s = self._now_s()
         wait_s = self._output.wait_s(now_s)
         overdue_s = self._output.report_overdue_s(now_s)
@@ -637,7 +634,6 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _receive_report(
         self, transport: BaseOutputTransport, frame: Frame, at_s: float
     ) -> None:
-        """Note what `frame` of `transport` says, if that is about the audio of this service."""
         if not self._concerns(transport, frame):
             return
         match frame:
@@ -683,7 +679,6 @@ def _length_s(audio_bytes: int, sample_rate: int) -> float:
 
 
 async def _yield_to_others() -> None:
-    """Let the other tasks run until they wait."""
     for _ in range(_TURNS_BEFORE_CUT):
         await asyncio.sleep(0)
 

@@ -109,7 +109,6 @@ def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
 
 
 def _parameters(service: type) -> set[str]:
-    """The names of the arguments of `service` and of its base classes."""
     constructors = [vars(each)["__init__"] for each in service.__mro__ if "__init__" in vars(each)]
     signatures = [inspect.signature(each).parameters.values() for each in constructors]
     return {each.name for some in signatures for each in some if each.kind is not each.VAR_KEYWORD}

@@ -127,7 +127,6 @@ class TurnTTSService(TTSService):
 
     @property
     def _is_served(self) -> bool:
-        """Whether a server speaks any turn, be it one that drains."""
         return any(turn.is_served for turn in self._turns.values())
 
     @property
@@ -239,7 +238,6 @@ class TurnTTSService(TTSService):
             )
 
     def _receive_other(self, event: ClientEvent) -> None:
-        """Receive an error that names no context."""
         if isinstance(event, ErrorMessage) and event.context_id is None:
             self._events.put_nowait(event)
 
@@ -249,7 +247,6 @@ class TurnTTSService(TTSService):
     # Text to the server.
 
     async def _append_text(self, turn: PipecatTurn, text: str) -> None:
-        """Speak `text` after the text that the turn has."""
         try:
             turn.append(text, self._now_s())
         except VoiceAgentError as error:
@@ -259,7 +256,6 @@ class TurnTTSService(TTSService):
             self._resume_turn(turn)
 
     async def _end_text(self, turn: PipecatTurn) -> None:
-        """Mark the turn's text as complete, and end its server context, or the turn itself."""
         if turn.state is TurnState.FAILED:
             await self.remove_audio_context(turn.context_id)
             return
@@ -385,7 +381,6 @@ class TurnTTSService(TTSService):
     # Resumption and failure.
 
     async def _recover_from(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
-        """Abandon the turn's failed server context, and resume the turn if possible."""
         if turn.record is None:
             return  # the turn was interrupted
         turn.abandon_context()
@@ -402,7 +397,6 @@ class TurnTTSService(TTSService):
         self._resuming[turn.context_id] = self.create_task(self._speak_rest(turn, error))
 
     async def _speak_rest(self, turn: PipecatTurn, error: VoiceAgentError | None) -> None:
-        """Speak the rest in another server context, or fail the turn."""
         try:
             error = await self._open_again(turn, error)
         except Exception as unexpected:
@@ -414,7 +408,6 @@ class TurnTTSService(TTSService):
     async def _open_again(
         self, turn: PipecatTurn, error: VoiceAgentError | None
     ) -> VoiceAgentError | None:
-        """Try to open a server context until one opens; returns the error that prevents it."""
         wait_s = 0.0
         while error is None or self._may_resume(turn, error):
             if error is not None:
@@ -452,7 +445,6 @@ class TurnTTSService(TTSService):
         return None
 
     async def _fail_turn(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
-        """Report why the turn is silent, and mark its remaining text as unspoken."""
         has_all_text = turn.state is TurnState.FINISHING
         turn.state, self._noise = TurnState.FAILED, turn.noise
         category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
@@ -473,7 +465,6 @@ class TurnTTSService(TTSService):
             await self.cancel_task(resuming)
 
     async def _stop_turn(self, context_id: str) -> None:
-        """Cancel a turn on the server at once."""
         turn = self._turns.pop(context_id, None)
         if turn is None:
             return
@@ -482,7 +473,6 @@ class TurnTTSService(TTSService):
         await self._stop_resuming(context_id)
 
     async def _drop_turns(self) -> None:
-        """Stop resuming turns, and drop all of them."""
         for context_id in list(self._resuming):
             await self._stop_resuming(context_id)
         self._turns.clear()

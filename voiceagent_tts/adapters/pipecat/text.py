@@ -244,7 +244,6 @@ class VerbatimText:
         return None if is_spoken(text.removesuffix(word)) else text
 
     def _pop(self, count: int) -> str:
-        """Remove the first `count` characters of the announced text."""
         text = ""
         for segment in self._segments.values():
             taken = segment.rest[: count - len(text)]
@@ -287,7 +286,6 @@ def _is_said_by_user(message: Any) -> bool:
 
 
 def _said_in(message: Any) -> str:
-    """The text of a message of the assistant; empty for others."""
     is_said = isinstance(message, dict) and message.get("role") == "assistant"
     content = message.get("content") if is_said else None
     return content if isinstance(content, str) else ""

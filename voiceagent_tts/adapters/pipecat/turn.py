@@ -150,7 +150,6 @@ class PipecatTurn(Turn):
 
     @property
     def _position(self) -> tuple[ContextRecord | None, int, int]:
-        """The server context that speaks, and where its audio and its text start in the turn."""
         return self.record, self.context_start, self.spoken_char_end
 
     def _to_commit(

@@ -2,56 +2,35 @@
 
 The embedded voice speaks the same words and reports its phones and their times. A network names the
 phones of the audio, and a Viterbi search follows them through that reference, frame by frame. What
-is learnt about a voice's sound and pace is kept under its key for its next context. This module
-knows no processes, no deadlines and no playout.
+is learnt about a voice's sound and pace is kept under its key for its next context.
 """
 
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from voiceagent_tts.aligner.online import tuning
 from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
 from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
 from voiceagent_tts.aligner.online.phone_model import phone_model
-from voiceagent_tts.aligner.online.tuning import (
-    BREATH_CONFIDENCE,
-    CERTAIN_SAMPLES,
-    FINAL_AFTER_FRAMES,
-    FINAL_AFTER_SAMPLES,
-    FIRST_CERTAIN_SAMPLES,
-    KEPT_SAMPLES,
-    MAX_QUEUED_FRAMES,
-    MAX_TRACED_FRAMES,
-    MAX_VOICES,
-    MAX_WAITING_FRAMES,
-    MIN_PAUSE,
-    MIN_UNWRITTEN,
-    PAUSE_PER_SILENCE,
-    PAUSE_SAMPLES,
-    REFERENCE_LEAD_FRAMES,
-    REST_SAMPLES,
-    TENTATIVE_SAMPLES,
-    TENTATIVE_WORDS,
-    UNWRITTEN_PER_BEST,
-    WORD_PER_PHONE,
-)
 from voiceagent_tts.aligner.online.viterbi import AlignmentPath, PathEnd, ViterbiSearch
 from voiceagent_tts.aligner.online.voice_profile import VoiceProfile
-from voiceagent_tts.core import Word, WordTimestamp
+from voiceagent_tts.aligner.sessions import AlignerSessions, ContextInput, aligner_capabilities
+from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
 from voiceagent_tts.lru import LRUCache
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignInbox, AlignOutbox, Expect, Finish
+from voiceagent_tts.seam.events import SegmentEnd
 
 _END_OF_TEXT = 1 << 62
+_MAX_CONTEXTS = 1_024
 
 
 class OnlineAligner:
-    """Implements `aligner.sessions.Aligner` with the process's espeak-ng; used by one thread.
-
-    Args:
-        reference_voice: synthesizes the references; None for the process's own espeak-ng.
+    """Opens the sessions of all contexts, over the process's espeak-ng; used by one thread.
 
     Raises:
         EngineError: espeak cannot be loaded.
@@ -60,7 +39,7 @@ class OnlineAligner:
     def __init__(self, reference_voice: ReferenceVoice | None = None) -> None:
         self._reference_voice = reference_voice or ReferenceVoice()
         phone_model()  # loaded now, so that the first context does not wait for it
-        self._profiles = LRUCache[str, VoiceProfile](MAX_VOICES)
+        self._profiles = LRUCache[str, VoiceProfile](tuning.MAX_VOICES)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -68,11 +47,9 @@ class OnlineAligner:
         return self._reference_voice.languages
 
     def open(self, language: str, voice: str) -> "OnlineSession":
-        """Open the session of a new context.
+        """Open the session of a new context, in one of `languages` with or without a region.
 
-        Args:
-            language: one of `languages`, with or without a region.
-            voice: key of the voice, under which its sound and pace are remembered.
+        The sound and pace of the voice are remembered under `voice`.
 
         Raises:
             InvalidRequestError: it is another language; `invalid_language`.
@@ -86,7 +63,12 @@ class OnlineAligner:
 
 
 class OnlineSession:
-    """Implements `aligner.sessions.AlignSession` for one context."""
+    """Aligns one context online; every call returns the words that became final.
+
+    Positions are samples at 24 kHz on the context's clock. Each word becomes final once, in order,
+    as a verbatim span of the text. A call raises `EngineError` if the embedded voice could not
+    speak the words.
+    """
 
     def __init__(self, reference: GrowingReference, profile: VoiceProfile) -> None:
         self._reference = reference
@@ -117,11 +99,7 @@ class OnlineSession:
         self._reference.append(words)
 
     def push(self, pcm: bytes) -> tuple[WordTimestamp, ...]:
-        """Align the context's next audio; return the words that became final.
-
-        Raises:
-            EngineError: the embedded voice could not speak the words.
-        """
+        """Align the context's next audio: PCM16, mono, 24 kHz, of any length."""
         final: list[WordTimestamp] = []
         for frames in self._stream.push(pcm):
             self._enqueue(frames)
@@ -131,26 +109,22 @@ class OnlineSession:
         return tuple(final)
 
     def tentative(self) -> tuple[WordTimestamp, ...]:
-        """The tentative times of the words that come next."""
+        """The best current times of the next words that are not final, in order.
+
+        They are the words that have probably begun in the audio so far and the few after them. The
+        times may change with every push; none is before the start of the last final word.
+        """
         return tuple(self._tentative_words())
 
     def end_segment(self, char_end: int) -> tuple[WordTimestamp, ...]:
-        """Make the words that begin before `char_end` final; later audio belongs to later words.
-
-        Raises:
-            EngineError: the embedded voice could not speak the words.
-        """
+        """Make the words that begin before `char_end` final; later audio belongs to later words."""
         self._enqueue(self._stream.flush())
         self._search_queued(is_last=True)
         self._queued.clear()
         return tuple(self._pop_words(char_end))
 
     def finish(self) -> tuple[WordTimestamp, ...]:
-        """Make all remaining words final, and close the session.
-
-        Raises:
-            EngineError: the embedded voice could not speak the words.
-        """
+        """Make all remaining words final, and close the session."""
         final = self.end_segment(_END_OF_TEXT)
         self.close()
         return final
@@ -159,9 +133,6 @@ class OnlineSession:
         """Make the words final that the audio has reached, and close the session.
 
         For audio that was cut off within its text: the words after the cut have no time.
-
-        Raises:
-            EngineError: the embedded voice could not speak the words.
         """
         self._enqueue(self._stream.flush())
         self._search_queued(is_last=True)
@@ -186,10 +157,12 @@ class OnlineSession:
     def _search_queued(self, *, is_last: bool) -> None:
         """Advance the search by the queued frames, as far as there are words for them."""
         self._extend_reference(is_last=is_last)
-        while self._queued and self._frames_ahead > (0 if is_last else REFERENCE_LEAD_FRAMES):
+        while self._queued and self._frames_ahead > (
+            0 if is_last else tuning.REFERENCE_LEAD_FRAMES
+        ):
             self._advance(*self._queued.popleft())
             self._extend_reference(is_last=is_last)
-        while self._queued_frames > MAX_WAITING_FRAMES:
+        while self._queued_frames > tuning.MAX_WAITING_FRAMES:
             oldest = self._queued.popleft()
             if self._frames_ahead > 1:
                 self._advance(*oldest)
@@ -202,7 +175,7 @@ class OnlineSession:
     def _extend_reference(self, *, is_last: bool) -> None:
         # Where a path ends for want of reference, another that explains the audio worse goes on.
         is_used_up = self._reference.frames_after(self._search.reach) == 1
-        is_urgent = is_last or is_used_up or self._queued_frames > MAX_QUEUED_FRAMES
+        is_urgent = is_last or is_used_up or self._queued_frames > tuning.MAX_QUEUED_FRAMES
         duration_ratio = self._profile.rate.duration_ratio
         self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
@@ -211,15 +184,15 @@ class OnlineSession:
         sounds = self._reference.sounds(window)
         self._search.advance(
             window,
-            WORD_PER_PHONE * sound_costs[:, sounds],
+            tuning.WORD_PER_PHONE * sound_costs[:, sounds],
             _gap_costs(sound_costs),
             self._reference.starts(window),
             self._reference.forks,
         )
         centres = np.concatenate((self._centres, frames.centres))
         energies = np.concatenate((self._log_energies, frames.log_energies))
-        self._centres = centres[-MAX_TRACED_FRAMES:]
-        self._log_energies = energies[-MAX_TRACED_FRAMES:]
+        self._centres = centres[-tuning.MAX_TRACED_FRAMES :]
+        self._log_energies = energies[-tuning.MAX_TRACED_FRAMES :]
         self._newest_path = None
 
     def _pop_final_words(self) -> Iterator[WordTimestamp]:
@@ -229,13 +202,13 @@ class OnlineSession:
         passed = (
             self._search.head + 1
             if is_between_words
-            else self._search.head - FINAL_AFTER_FRAMES // 2
+            else self._search.head - tuning.FINAL_AFTER_FRAMES // 2
         )
         if not words or words[0].end_frame > passed:
             return
         path = self._path()
         final_before = path.passed_before(
-            FINAL_AFTER_FRAMES, self._last_centre - FINAL_AFTER_SAMPLES
+            tuning.FINAL_AFTER_FRAMES, self._last_centre - tuning.FINAL_AFTER_SAMPLES
         )
         # A word without sound is reached with the next speech.
         while words and words[0].end_frame <= final_before and path.has_reached(words[0]):
@@ -247,7 +220,6 @@ class OnlineSession:
         self._drop_before_words(path)
 
     def _pop_words(self, char_end: int) -> Iterator[WordTimestamp]:
-        """Remove and return the words that begin before `char_end`, and restart after them."""
         synthesized, waiting = self._reference.pop_words(char_end)
         words = self._reference.words
         next_frame = words[0].first_frame if words else self._reference.length
@@ -268,7 +240,6 @@ class OnlineSession:
         return WordTimestamp(word, end, end, confidence=0.0)
 
     def _final(self, time: WordTimestamp) -> WordTimestamp:
-        """`time` moved inside the audio and after the words before it."""
         self._is_at_start = False
         end_of_audio = self._stream.pushed_samples
         start = self._last_start = min(max(time.start_sample, self._last_start), end_of_audio)
@@ -276,7 +247,6 @@ class OnlineSession:
         return WordTimestamp(time.word, start, max(start, end), time.confidence)
 
     def _tentative_words(self) -> Iterator[WordTimestamp]:
-        """Words that have begun, from the path; then those to come, at the reference's pace."""
         path = self._path()
         last_start, delay = self._last_start, 0
         for count, word in enumerate(self._reference.words):
@@ -290,7 +260,10 @@ class OnlineSession:
                     delay = max(0, self._earliest_start(path) - start)
                 time = WordTimestamp(word.word, start + delay, None, confidence=0.0)
             last_start = max(time.start_sample, last_start)
-            if last_start > self._last_centre + TENTATIVE_SAMPLES and count >= TENTATIVE_WORDS:
+            if (
+                last_start > self._last_centre + tuning.TENTATIVE_SAMPLES
+                and count >= tuning.TENTATIVE_WORDS
+            ):
                 return
             is_later = last_start > time.start_sample
             yield replace(time, start_sample=last_start) if is_later else time
@@ -298,19 +271,17 @@ class OnlineSession:
     def _with_doubt(self, time: WordTimestamp, *, is_first: bool) -> WordTimestamp:
         """A tentative time with the confidence that the audio since its start allows."""
         heard_samples = self._last_centre - time.start_sample
-        if heard_samples < CERTAIN_SAMPLES:
+        if heard_samples < tuning.CERTAIN_SAMPLES:
             return replace(time, confidence=0.0)
-        if is_first and heard_samples < FIRST_CERTAIN_SAMPLES:
-            return replace(time, confidence=min(time.confidence, BREATH_CONFIDENCE))
+        if is_first and heard_samples < tuning.FIRST_CERTAIN_SAMPLES:
+            return replace(time, confidence=min(time.confidence, tuning.BREATH_CONFIDENCE))
         return time
 
     def _earliest_start(self, path: AlignmentPath) -> int:
-        """Earliest sample at which the next word can begin."""
         silence = self._last_centre - (path.centres[-1] if path.centres else 0)
-        return self._last_centre + (REST_SAMPLES if silence > PAUSE_SAMPLES else 0)
+        return self._last_centre + (tuning.REST_SAMPLES if silence > tuning.PAUSE_SAMPLES else 0)
 
     def _projected_sample(self, path: AlignmentPath, frame: int) -> int:
-        """Sample at which the audio is expected to reach a reference frame."""
         now = path.centres[-1] if path.centres else self._last_centre
         return now + self._reference.sample(frame) - self._reference.sample(self._search.head)
 
@@ -327,20 +298,18 @@ class OnlineSession:
         return AlignmentPath(frames[is_speech].tolist(), centres, evidence)
 
     def _drop_before_words(self, path: AlignmentPath) -> None:
-        """Drop the frames before the first word that is not final."""
         words = self._reference.words
         kept = words[0].first_frame if words else self._search.head
         before = bisect_left(path.reference_frames, kept) - 1
         if before > 0:
-            self._drop_frames_before(path.centres[before] - KEPT_SAMPLES)
+            self._drop_frames_before(path.centres[before] - tuning.KEPT_SAMPLES)
         window = self._search.window(self._reference.length, self._reference.forks)
         self._reference.drop_frames(min(kept, window.start) - 1)
 
     def _drop_pause(self) -> None:
-        """Drop the oldest frames of a long pause between final words and words to come."""
         words, end = self._reference.words, self._search.end
         if end.is_gap and not (words and words[0].first_frame < end.frame):
-            self._drop_frames_before(self._last_centre - FINAL_AFTER_SAMPLES)
+            self._drop_frames_before(self._last_centre - tuning.FINAL_AFTER_SAMPLES)
 
     def _drop_frames_before(self, sample: int) -> None:
         if count := int(np.searchsorted(self._centres, sample)):
@@ -352,7 +321,49 @@ class OnlineSession:
 def _gap_costs(sound_costs: Floats) -> Floats:
     """Cost of each frame in a pause and in speech that the text lacks, [N, 2]."""
     silence, speech = sound_costs[:, 0], sound_costs[:, 1:]  # silence is the first of `SOUNDS`
-    pause = MIN_PAUSE + PAUSE_PER_SILENCE * silence
-    unwritten = MIN_UNWRITTEN + UNWRITTEN_PER_BEST * speech.min(axis=1)
+    pause = tuning.MIN_PAUSE + tuning.PAUSE_PER_SILENCE * silence
+    unwritten = tuning.MIN_UNWRITTEN + tuning.UNWRITTEN_PER_BEST * speech.min(axis=1)
     # Speech may pause where the text lacks it, too.
     return np.column_stack((pause, np.minimum(unwritten, pause)))
+
+
+@dataclass(slots=True)
+class _OnlineContext:
+    """One context's session, and the end of the audio that it has received."""
+
+    session: OnlineSession
+    end_sample: int = 0
+
+
+class OnlineSessions(AlignerSessions[_OnlineContext]):
+    """Answers every input of a context at once, from that context's online session."""
+
+    def __init__(self, inbox: AlignInbox, outbox: AlignOutbox, aligner: OnlineAligner) -> None:
+        capabilities = aligner_capabilities("online", "espeak-ng reference", _MAX_CONTEXTS)
+        super().__init__(inbox, outbox, capabilities)
+        self._aligner = aligner
+
+    def _open(self, language: str, voice: str) -> _OnlineContext:
+        return _OnlineContext(self._aligner.open(language, voice))
+
+    def _handle(self, context: int, session: _OnlineContext, received: ContextInput) -> None:
+        match received:
+            case AudioChunk(_, pcm):
+                session.end_sample = received.end_sample
+                self._answer(context, session, session.session.push(pcm))
+            case Expect(_, words):
+                session.session.append(words)
+            case SegmentEnd(_, char_end, _):
+                self._answer(context, session, session.session.end_segment(char_end))
+            case Finish():
+                self._answer(context, session, session.session.finish())
+                self._finish(context, session.end_sample)
+
+    def _close(self, session: _OnlineContext) -> None:
+        session.session.close()
+
+    def _answer(
+        self, context: int, session: _OnlineContext, words: tuple[WordTimestamp, ...]
+    ) -> None:
+        tentative = session.session.tentative()
+        self._outbox(Aligned(context, words, tentative, session.end_sample))

@@ -2,8 +2,7 @@
 
 The search is unsure where the audio fits its words badly, where a path that ends elsewhere costs
 little more than the cheapest one, and where it had to repeat or skip more of the words than usual.
-Where it has left out sound that is as loud as speech, the word may as well have begun there. This
-module knows no words and no reference.
+Where it has left out sound that is as loud as speech, the word may as well have begun there.
 """
 
 import math
@@ -74,11 +73,9 @@ class PathEvidence:
     ) -> "PathEvidence":
         """The evidence along a path of N frames.
 
-        Args:
-            search_evidence: [N, 2], cost and margin at each frame of the path.
-            reference_frames: [N], the reference frame that each is at.
-            log_energies: [N].
-            is_speech: [N], whether the path has them in a word; the others are in a gap.
+        search_evidence: [N, 2], cost and margin at each frame; reference_frames: [N], the one that
+        each is at; log_energies: [N]; is_speech: [N], whether the path has them in a word or in a
+        gap.
         """
         frames = reference_frames[is_speech]
         found = np.empty((len(frames), 4), np.float32)
@@ -90,8 +87,7 @@ class PathEvidence:
     def start_confidence(self, place: int) -> float:
         """Probability that a word begins within 200 ms of where its path says, rather too low.
 
-        Args:
-            place: speech frame at which the word begins, below N.
+        It begins at the speech frame `place`, below N.
         """
         margin = _mean(self._margins, place - _MARGIN_FRAMES_BEFORE, place + _MARGIN_FRAMES_AFTER)
         bent = _mean(self._bent, place - _BENT_FRAMES_BEFORE, place + _BENT_FRAMES_AFTER)
@@ -108,7 +104,6 @@ class PathEvidence:
         return min(confidence, _LEFT_OUT_CONFIDENCE) if is_beside_left_out else confidence
 
     def _worst_cost(self, place: int) -> float:
-        """Highest mean cost of `_WORST_FRAMES` frames in a row near `place`."""
         end = min(place + _WORST_FRAMES_AFTER, len(self.frames)) - _WORST_FRAMES + 1
         near = self._costs_in_a_row[max(place - _WORST_FRAMES_BEFORE, 0) : max(end, 1)]
         return float(near.max())

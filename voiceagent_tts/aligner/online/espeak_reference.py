@@ -1,10 +1,10 @@
 """The reference that audio is aligned to: the sounds of the embedded voice's speech, in its timing.
 
 Words are synthesized a clause at a time, shortly before they are needed. Pauses are left out, as
-every speaker pauses elsewhere. This module owns the process's espeak-ng and does not see the audio
-that is aligned.
+every speaker pauses elsewhere. This module owns the process's espeak-ng.
 """
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES, Booleans, Integers
-from voiceagent_tts.aligner.online.number_readings import may_be_read_otherwise, other_readings
 from voiceagent_tts.aligner.online.phones import sound_spans
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
@@ -38,6 +37,13 @@ _ENOUGH_FRAMES = 300
 """Reference frames ahead of the head at which no more is synthesized."""
 _FEW_FRAMES = 100
 """Reference frames ahead of the head below which an unfinished clause is synthesized."""
+
+_NUMBER = re.compile(r"\W*(\d(?:[\d.,:/()+ -]*\d)?)\W*")
+_YEAR = re.compile(r"\W*((?:1[1-9]|20)\d\d)\W*")
+_LEAST_DIGITS = 4
+"""Shorter numbers are read in one way."""
+_PAIRED_DIGITS = (4, 6)
+_MOST_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,6 @@ class ReferenceWord:
     """A word's place in the reference.
 
     Attributes:
-        word: the word of the client's text.
-        first_frame: its first speech frame.
         end_frame: the first frame after it; equal to `first_frame` for a word without sound.
         first_offset: samples from the centre of its first frame to its start.
         end_offset: samples from the centre of its last frame to its end.
@@ -125,13 +129,9 @@ class ReferenceVoice:
         *,
         as_written: bool = False,
     ) -> Speech:
-        """Speak `words`.
+        """Speak at least one word; `duration_ratio` is relative to the normal pace.
 
-        Args:
-            words: at least one, in order.
-            voice: an espeak voice of their language.
-            duration_ratio: duration relative to the normal pace.
-            as_written: whether espeak reads numbers and signs in its own way.
+        With `as_written` espeak reads numbers and signs in its own way.
 
         Raises:
             EngineError: espeak could not speak them.
@@ -185,10 +185,8 @@ class GrowingReference:
     def extend(self, head: int, duration_ratio: float, *, is_urgent: bool) -> None:
         """Synthesize waiting words until there is enough reference ahead of the head.
 
-        Args:
-            head: reference frame that the audio has reached.
-            duration_ratio: that of the voice in the audio.
-            is_urgent: whether audio waits for words; then unfinished clauses are synthesized too.
+        That is the reference frame that the audio has reached, in a voice of `duration_ratio`.
+        Where audio waits for words, `is_urgent`, unfinished clauses are synthesized too.
         """
         while self._waiting and self.frames_after(head) < _ENOUGH_FRAMES:
             words, is_complete = self._next_clause()
@@ -203,11 +201,7 @@ class GrowingReference:
         return self.length - head - unsaid
 
     def pop_words(self, char_end: int) -> tuple[list[ReferenceWord], list[Word]]:
-        """Remove the words that begin before `char_end`.
-
-        Returns:
-            Those that were synthesized, and those that were not.
-        """
+        """Remove the words that begin before `char_end`: the synthesized ones, and the others."""
         synthesized: list[ReferenceWord] = []
         while self.words and self.words[0].word.char_start < char_end:
             synthesized.append(self.words.popleft())
@@ -253,12 +247,13 @@ class GrowingReference:
     def _synthesize(self, words: Sequence[Word], duration_ratio: float) -> None:
         speech = self._reference_voice.synthesize(words, self._voice, duration_ratio)
         sounds, centres = frames_of(speech, is_english=self._voice.is_english)
-        placed = list(_placed(speech, centres, 0, duration_ratio))
-        frames = _ReferenceFrames(sounds, _starts(placed, 0, len(centres)), centres)
+        placed = list(_placed(speech, centres, duration_ratio))
+        frames = _ReferenceFrames(sounds, _starts(placed, len(centres)), centres)
         at = 0  # in `frames`
         for word in placed:
             first = self.length + word.first_frame - at
-            if not may_be_read_otherwise(word.word.text) or word.end_frame <= word.first_frame:
+            has_digit = any(map(str.isdigit, word.word.text))  # may be said as no reading foresees
+            if not has_digit or word.end_frame <= word.first_frame:
                 self.words.append(word.moved(self.length - at))
                 continue
             self._append(frames.part(at, word.end_frame))
@@ -286,7 +281,7 @@ class GrowingReference:
             split_words(reading), self._voice, duration_ratio, as_written=True
         )
         sounds, centres = frames_of(speech, is_english=self._voice.is_english)
-        starts = _starts(_placed(speech, centres, 0, duration_ratio), 0, len(centres))
+        starts = _starts(_placed(speech, centres, duration_ratio), len(centres))
         stretched = np.linspace(own_centres[0], own_centres[-1], len(centres)).astype(np.int64)
         return _ReferenceFrames(sounds, starts, stretched)
 
@@ -310,6 +305,23 @@ class _ReferenceFrames:
         )
 
 
+def other_readings(word: str) -> tuple[str, ...]:
+    """How else people read a number than the embedded voice does; empty for most words.
+
+    Digit by digit, in pairs, or as a number where that reads a year.
+    """
+    number = _NUMBER.fullmatch(word)
+    digits = "".join(filter(str.isdigit, number[1])) if number else ""
+    if not _LEAST_DIGITS <= len(digits) <= _MOST_DIGITS:
+        return ()
+    readings = [" ".join(digits)]
+    if (year := _YEAR.fullmatch(word)) is not None:
+        readings.append(year[1])  # as a number
+    if len(digits) in _PAIRED_DIGITS:
+        readings.append(" ".join(digits[at : at + 2] for at in range(0, len(digits), 2)))
+    return tuple(readings)
+
+
 def frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
     """The sound of each frame of `speech` that is in no pause, [N], and its centre, [N]."""
     sounds: list[int] = []
@@ -326,18 +338,15 @@ def frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
     return np.array(sounds, np.int64), np.array(centres, np.int64)
 
 
-def _placed(
-    speech: Speech, centres: Integers, first_frame: int, duration_ratio: float
-) -> Iterator[ReferenceWord]:
-    """The words of `speech`, whose frames are at `centres` [N] and begin with `first_frame`."""
+def _placed(speech: Speech, centres: Integers, duration_ratio: float) -> Iterator[ReferenceWord]:
     for time in speech.words:
         end_sample = time.end_sample or time.start_sample
         borders = (time.start_sample, end_sample)
         first, end = (int(place) for place in np.searchsorted(centres, borders))
         yield ReferenceWord(
             word=time.word,
-            first_frame=first_frame + first,
-            end_frame=first_frame + end,
+            first_frame=first,
+            end_frame=end,
             first_offset=_offset(time.start_sample, centres, first),
             end_offset=_offset(end_sample, centres, end - 1),
             is_exact=time.is_exact and end > first,
@@ -355,17 +364,16 @@ def _offset(sample: int, centres: Integers, place: int) -> int:
     return min(max(sample - int(centres[place]), -HOP_SAMPLES), HOP_SAMPLES)
 
 
-def _starts(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Booleans:
+def _starts(words: Iterable[ReferenceWord], count: int) -> Booleans:
     """[count], true where one of `words` begins, and at the first frame."""
     is_start = np.zeros(count, np.bool_)
     is_start[:1] = True
     for word in words:
-        is_start[word.first_frame - first_frame : word.first_frame - first_frame + 1] = True
+        is_start[word.first_frame : word.first_frame + 1] = True
     return is_start
 
 
 def _piece(words: Sequence[Word], language: str | None) -> EspeakPiece:
-    """The words with spaces between them, cleaned for speech."""
     text, origins, end = "", list[int](), words[0].char_start
     for word in words:
         text += " " * (word.char_start - end) + word.text

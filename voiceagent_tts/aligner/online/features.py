@@ -1,7 +1,7 @@
 """Audio to spectra of short frames with their neighbours, as a stream.
 
 Frames are made in blocks of one codec frame, so the spectra do not depend on how the audio was cut
-into pushes. This module knows no words, no phones and no voice.
+into pushes.
 
 Source: mel scale and filters as in HTK (Young et al., The HTK Book, sections 5.2 and 5.4).
 """
@@ -113,7 +113,6 @@ class FrameStream:
         return frames
 
     def _frame(self, samples: Floats) -> None:
-        """Compute the frames that end with each hop of `samples`."""
         joined = np.concatenate((self._left, samples))
         self._left = joined[-_LEFT_SAMPLES:].copy()
         emphasized = np.subtract(joined[1:], _PREEMPHASIS * joined[:-1], dtype=np.float32)
@@ -159,7 +158,6 @@ def _floats(pcm: bytes) -> Floats:
 
 
 def _windows(samples: Floats) -> Floats:
-    """[N, WINDOW_SAMPLES], one window per hop."""
     count = (len(samples) - WINDOW_SAMPLES) // HOP_SAMPLES + 1
     return samples[_windows_of(count, WINDOW_SAMPLES, HOP_SAMPLES)]
 

@@ -2,8 +2,7 @@
 
 Three layers see the spectra of a frame and its neighbours, relative to the voice's usual spectrum.
 They were trained on synthetic voices with noise, echoes, breaths and telephone bands added
-(`tools/phone_training`, decision 34); the weights are in `phones.npz` beside this file. This
-module knows no words and no voice, and needs NumPy alone.
+(`tools/phone_training`, decision 34); the weights are in `phones.npz` beside this file.
 """
 
 from dataclasses import dataclass
@@ -49,11 +48,8 @@ class PhoneModel:
     def costs(self, spectra: Floats, usual_spectrum: Floats) -> Floats:
         """How badly each sound explains each frame, [N, SOUNDS] from 0.0 to `_MAX_COST`.
 
-        A sound of several phones costs what that one of them costs which fits best.
-
-        Args:
-            spectra: [N, FRAMES_SEEN, BANDS], as in `Frames`.
-            usual_spectrum: [BANDS], of the voice.
+        A sound of several phones costs what that one of them costs which fits best. spectra: [N,
+        FRAMES_SEEN, BANDS], as in `Frames`; usual_spectrum: [BANDS], of the voice.
         """
         hidden = (spectra - usual_spectrum).reshape(len(spectra), -1)
         last = len(self.weights) - 1

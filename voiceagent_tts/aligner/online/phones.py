@@ -3,8 +3,7 @@
 espeak has some 150 phonemes in the languages of the voices. Those that sound alike to a listener
 who does not know the language are one phone here; a diphthong is two phones one after the other.
 The network has learnt the phones of languages other than English from espeak alone, and natural
-voices say some of them otherwise: such a sound is any one of several phones. This module knows no
-audio.
+voices say some of them otherwise: such a sound is any one of several phones.
 
 Source: the names of phonemes in espeak-ng's `docs/phonemes.md`, after Kirshenbaum (ASCII-IPA).
 """
@@ -55,9 +54,7 @@ def sound_spans(
 ) -> Iterator[tuple[tuple[int, ...], Phoneme]]:
     """Each phoneme with the indices in `SOUNDS` of the sounds that it passes through.
 
-    Args:
-        phonemes: of one speech; espeak marks a change of language between them.
-        is_english: whether the voice's language is English.
+    espeak marks a change from the voice's language to another between phonemes.
     """
     speaks_english = is_english
     for phoneme in phonemes:
@@ -68,11 +65,9 @@ def sound_spans(
 
 @cache
 def _sounds_of(phoneme: str, *, is_english: bool) -> tuple[int, ...]:
-    """Indices in `SOUNDS` of the sounds that one of espeak's phonemes passes through.
+    """Indices in `SOUNDS` of the sounds that an espeak phoneme such as "aI" passes through.
 
-    Args:
-        phoneme: espeak's name of it, such as "aI" or "tS".
-        is_english: whether its language is English, whose phones the network knows from others too.
+    Of English the network knows the phones from other voices, too.
     """
     if phoneme.startswith(("_", "(")):  # a pause, or the name of another language
         return (SOUNDS.index(SILENCE),)

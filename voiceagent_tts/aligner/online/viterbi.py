@@ -2,9 +2,8 @@
 
 A path stays at a reference frame, moves to the next one, or skips one; staying and skipping cost.
 Before a word it may be in a gap: a pause, or speech that the text lacks. Only a window of the
-reference around the head is searched, so a step costs the same however long the context is. Where
-a word has several readings, a path takes one of them, or none: it was read in yet another way. This
-module knows no phones and no text: costs are given to it.
+reference around the head is searched, so a step costs the same however long the context is. Where a
+word has several readings, a path takes one of them, or none: it was read in yet another way.
 """
 
 from bisect import bisect_left
@@ -17,25 +16,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from voiceagent_tts.aligner.online import tuning
 from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import Fork, ReferenceWord
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
-from voiceagent_tts.aligner.online.tuning import (
-    CLOSING_COST,
-    FAR_FRAMES,
-    FRAMES_AHEAD_OF_HEAD,
-    FRAMES_BEHIND_HEAD,
-    GAP_ENTRY_COSTS,
-    INITIAL_GAP_COSTS,
-    MAX_MARGIN,
-    MAX_TRACED_FRAMES,
-    OMISSION_COST,
-    ONSET_FRAMES,
-    PAUSE_SAMPLES,
-    REACH_COST,
-    SKIP_COST,
-    STAY_COST,
-)
 from voiceagent_tts.core import WordTimestamp
 
 _STEPS = 8
@@ -70,9 +54,9 @@ _PLACES_OF_STEPS = np.array((1, *_ENTERED_BITS[1:]), np.int32)
 """Place of each state's step in a backpointer."""
 
 # The cost of each step, with its number in the lowest bits.
-_STAY, _MOVE, _SKIP = int(STAY_COST * _UNIT), 1, int(SKIP_COST * _UNIT) + 2
+_STAY, _MOVE, _SKIP = int(tuning.STAY_COST * _UNIT), 1, int(tuning.SKIP_COST * _UNIT) + 2
 _LEAVE = np.array(((_LEFT_GAP,), (_LEFT_GAP + 1,)), np.int32)
-_ENTRIES = (GAP_ENTRY_COSTS[:, None] * _UNIT + 1).astype(np.int32)
+_ENTRIES = (tuning.GAP_ENTRY_COSTS[:, None] * _UNIT + 1).astype(np.int32)
 
 
 Jump = tuple[int, int, int]
@@ -102,7 +86,7 @@ class ViterbiSearch:
         """[State, window + 1], cost of the cheapest path to each frame of the window, and to each
         gap before that frame, in units; the last place is only for gaps after the window."""
         self._backpointers: deque[tuple[int, bytes, dict[int, int]]] = deque(
-            maxlen=MAX_TRACED_FRAMES
+            maxlen=tuning.MAX_TRACED_FRAMES
         )
         """For each audio frame: start of its window, the steps that led to each frame and to the
         gaps before it, [window + 1], and where jumps to a frame began."""
@@ -128,7 +112,7 @@ class ViterbiSearch:
         """The furthest reference frame of the paths that may prove to be the cheapest."""
         if not self._has_paths:
             return self.head
-        likely = np.flatnonzero(self._costs.min(axis=0) <= REACH_COST * _UNIT)
+        likely = np.flatnonzero(self._costs.min(axis=0) <= tuning.REACH_COST * _UNIT)
         last_frame = self._costs.shape[1] - 2  # only gaps lie after it
         return self._window_start + min(int(likely[-1]), last_frame)
 
@@ -143,12 +127,10 @@ class ViterbiSearch:
     def window(self, reference_length: int, forks: Sequence[Fork] = ()) -> range:
         """Reference frames that the next audio frames can reach.
 
-        Args:
-            reference_length: number of frames of the reference.
-            forks: words with several readings, in order; their frames do not count, as a path may
-                leave them out.
+        Frames of `forks`, words with several readings in order, do not count, as a path may leave
+        them out.
         """
-        start, stop = self.head - FRAMES_BEHIND_HEAD, self.head + FRAMES_AHEAD_OF_HEAD
+        start, stop = self.head - tuning.FRAMES_BEHIND_HEAD, self.head + tuning.FRAMES_AHEAD_OF_HEAD
         for fork in forks:
             if fork.span.start < stop and fork.span.stop > self.head:
                 stop += len(fork.span)
@@ -202,7 +184,7 @@ class ViterbiSearch:
         frames = len(emission_costs)
         evidence = np.empty((frames, 2), np.float32)
         evidence[:] = lowest / _UNIT / frames, self._margin(place)
-        self.evidence = np.concatenate((self.evidence, evidence))[-MAX_TRACED_FRAMES:]
+        self.evidence = np.concatenate((self.evidence, evidence))[-tuning.MAX_TRACED_FRAMES :]
 
     def backtrace(self, end: "PathEnd") -> tuple[Integers, Booleans]:
         """The cheapest path to `end`.
@@ -255,7 +237,7 @@ class ViterbiSearch:
         if costs.min(initial=_UNREACHABLE) == _UNREACHABLE:
             return self.end
         is_in_window = expected + 1 < self._window_start + len(costs)
-        is_near = is_in_window and costs[-1] <= costs.min() + CLOSING_COST * _UNIT
+        is_near = is_in_window and costs[-1] <= costs.min() + tuning.CLOSING_COST * _UNIT
         place = len(costs) - 1 if is_near else int(np.argmin(costs))
         state = State(int(np.argmin(by_state[:, place])))
         return PathEnd(self._window_start + place - (state is State.WORD), state)
@@ -268,8 +250,7 @@ class ViterbiSearch:
         del self._traced[:count]
 
     def _remember(self, window: range, steps: Units, landed: list[dict[int, int]]) -> None:
-        """Append the steps [N, State, window + 1] of the next audio frames to the backpointers."""
-        del self._traced[: max(0, len(self._backpointers) + len(steps) - MAX_TRACED_FRAMES)]
+        del self._traced[: max(0, len(self._backpointers) + len(steps) - tuning.MAX_TRACED_FRAMES)]
         self._backpointers.extend(
             (window.start, packed.tobytes(), jumped)
             for packed, jumped in zip(
@@ -282,10 +263,10 @@ class ViterbiSearch:
     def _margin(self, place: int) -> float:
         """How much more the cheapest path cost that did not end near `place`."""
         parts = (
-            self._costs[:, : max(0, place - FAR_FRAMES)],
-            self._costs[:, place + FAR_FRAMES + 1 :],
+            self._costs[:, : max(0, place - tuning.FAR_FRAMES)],
+            self._costs[:, place + tuning.FAR_FRAMES + 1 :],
         )
-        return min(int(part.min(initial=MAX_MARGIN * _UNIT)) for part in parts) / _UNIT
+        return min(int(part.min(initial=tuning.MAX_MARGIN * _UNIT)) for part in parts) / _UNIT
 
     def _moved_costs(self, window: range) -> Units:
         """[State, len(window) + 1], the costs so far; unreachable outside the last window."""
@@ -303,24 +284,21 @@ def _units(costs: Floats) -> Units:
 
 
 def _initial_costs(own: Units) -> Units:
-    """Costs [State, window + 1] after the first audio frame.
+    """Costs [State, window + 1] after the first audio frame, which costs `own` at each of them.
 
     It is at the first reference frame, or skips it, or lies in a gap before it.
-
-    Args:
-        own: [State, window + 1], cost of the frame at each of them.
     """
     costs = np.full_like(own, _UNREACHABLE)
     costs[State.WORD, 0] = own[State.WORD, 0]
-    costs[State.WORD, 1:-1][:1] = own[State.WORD, 1:-1][:1] + int(SKIP_COST * _UNIT)
-    costs[State.PAUSE :, 0] = own[State.PAUSE :, 0] + _units(INITIAL_GAP_COSTS)
+    costs[State.WORD, 1:-1][:1] = own[State.WORD, 1:-1][:1] + int(tuning.SKIP_COST * _UNIT)
+    costs[State.PAUSE :, 0] = own[State.PAUSE :, 0] + _units(tuning.INITIAL_GAP_COSTS)
     return costs
 
 
 def _jumps(fork: Fork, window: range) -> Iterator[Jump]:
     """Jumps of a word with several readings, counted from the start of the window."""
     first, *others, after = (border - window.start for border in fork.borders)
-    jumps = [(first, after, int(OMISSION_COST * _UNIT))]
+    jumps = [(first, after, int(tuning.OMISSION_COST * _UNIT))]
     for border in others:
         jumps += ((first, border, 0), (border, after, 0))
     return (jump for jump in jumps if 0 <= jump[0] and jump[1] < len(window))
@@ -329,11 +307,9 @@ def _jumps(fork: Fork, window: range) -> Iterator[Jump]:
 def _jump(costs: Units, best: Units, jumps: Sequence[Jump], landed: dict[int, int]) -> None:
     """Let paths leave out readings.
 
-    Args:
-        costs: [State, window + 1], before the frame.
-        best: [window], cost of the cheapest path to each frame, with its step; updated.
-        jumps: counted from the start of the window.
-        landed: receives where the jump to a frame began that is part of the cheapest path.
+    costs: [State, window + 1], before the frame; best: [window], cost of the cheapest path to each
+    frame with its step, updated. Jumps count from the start of the window; `landed` receives where
+    the jump to a frame began that is part of the cheapest path.
     """
     for source, target, cost in jumps:
         word = int(costs[State.WORD, source - 1]) if source else _UNREACHABLE
@@ -353,15 +329,10 @@ def _step(
     jumps: Sequence[Jump],
     landed: dict[int, int],
 ) -> Units:
-    """Costs [State, window + 1] after one more audio frame.
+    """Costs [State, window + 1] after one more audio frame, which costs `own` at each of them.
 
-    Args:
-        costs: [State, window + 1], before the frame.
-        own: [State, window + 1], cost of the frame at each of them.
-        entry_costs: [2, window + 1], of both gaps before each reference frame, with their step.
-        steps: [State, window + 1], receives the last step of each path.
-        jumps: over readings that are left out.
-        landed: receives where they began.
+    entry_costs: [2, window + 1], of both gaps before each reference frame, with their step. `steps`
+    receives the last step of each path, `landed` where jumps over readings began.
     """
     words, before_words = costs[State.WORD], costs[State.PAUSE :]
     moved = np.empty_like(costs)
@@ -390,7 +361,6 @@ class AlignmentPath:
     Attributes:
         reference_frames: [N], non-decreasing.
         centres: [N], sample at the centre of each speech frame.
-        evidence: how sure the search was at each of them.
     """
 
     reference_frames: Sequence[int]
@@ -412,13 +382,12 @@ class AlignmentPath:
         return self._place(word.end_frame) - self._place(word.first_frame)
 
     def _place(self, frame: int) -> int:
-        """Speech frame at which the audio was at a reference frame, or after it."""
         return bisect_left(self.reference_frames, frame)
 
     def time_of(self, word: ReferenceWord) -> WordTimestamp:
         """Times of a word that the audio has reached; its end is None while it is not reached."""
         first, end = self._place(word.first_frame), self._place(word.end_frame)
-        onset = self._place(word.first_frame + ONSET_FRAMES)
+        onset = self._place(word.first_frame + tuning.ONSET_FRAMES)
         confidence = self.evidence.start_confidence(first) if word.is_exact else 0.0
         first = self._after_pause(first, min(onset, end))  # a word may be shorter
         start = max(self.centres[first] + word.first_offset, 0)
@@ -436,6 +405,6 @@ class AlignmentPath:
         the next word as well as anything else.
         """
         for index in range(first + 1, min(end, len(self.reference_frames))):
-            if self.centres[index] - self.centres[index - 1] > PAUSE_SAMPLES:
+            if self.centres[index] - self.centres[index - 1] > tuning.PAUSE_SAMPLES:
                 return index
         return first

@@ -1,7 +1,6 @@
 """What the aligner knows about a voice: its usual spectrum and its pace.
 
-Everything here is causal: a frame is judged by itself and the frames before it. This module knows
-no words and no reference.
+Everything here is causal: a frame is judged by itself and the frames before it.
 """
 
 from dataclasses import dataclass, field
@@ -74,12 +73,7 @@ class SpeakingRate:
     frames: float = 100.0
 
     def including(self, frames: int, normal_frames: float) -> "SpeakingRate":
-        """The rate with more words counted.
-
-        Args:
-            frames: duration of the words in this voice.
-            normal_frames: their duration in the embedded voice at its normal pace.
-        """
+        """The rate with more words counted, also by their frames at the normal pace."""
         total = self.frames + normal_frames
         ratio = (self.duration_ratio * self.frames + frames) / total
         return SpeakingRate(min(max(ratio, 0.5), 2.0), min(total, _MAX_COUNTED_FRAMES))
@@ -87,12 +81,7 @@ class SpeakingRate:
 
 @dataclass(slots=True)
 class VoiceProfile:
-    """One voice, shared by all of its contexts: each context uses what the others have learnt.
-
-    Attributes:
-        usual_spectrum: of its speech.
-        rate: speaking rate.
-    """
+    """One voice, shared by all of its contexts: each context uses what the others have learnt."""
 
     usual_spectrum: UsualSpectrum = field(default_factory=UsualSpectrum)
     rate: SpeakingRate = field(default_factory=SpeakingRate)

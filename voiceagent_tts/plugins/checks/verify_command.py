@@ -42,11 +42,11 @@ def verify_aligner(aligner: str, device: str | None, precision: str | None) -> b
         CheckpointError: the model is not found.
         EngineError: the embedded voice cannot speak.
     """
-    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.plugins.checks.verify_aligner import verify
 
     checked = _checked_precision(precision)
-    checks = verify(model_folder(aligner), device, checked, lambda: asyncio.run(_known_speech()))
+    checks = verify(fetch_model(aligner), device, checked, lambda: asyncio.run(_known_speech()))
     return _print_results(_collect(checks), "this aligner does not work correctly")
 
 
@@ -120,7 +120,7 @@ def _check_model(
 ) -> "list[Check]":
     import torch
 
-    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.model.checkpoint import find_device
     from voiceagent_tts.plugins.checks.verify import verify
 
@@ -131,7 +131,7 @@ def _check_model(
         best = "float32" if place.type == "cpu" else "bfloat16"
         checked = _checked_precision(precision) or best
         dtype = getattr(torch, checked)
-    return _collect(verify(model_folder(model), dtype, place, reference, checked))
+    return _collect(verify(fetch_model(model), dtype, place, reference, checked))
 
 
 def _checked_precision(name: str | None) -> "Precision | None":

@@ -303,21 +303,21 @@ def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.
 def _clone(samples: "npt.NDArray[np.float32]", text: str, model: str) -> "Cloned":
     import torch
 
-    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.plugins.recordings.clone import clone_voice
 
-    folder = model_folder(model)
+    folder = fetch_model(model)
     with _working(f"cloning the voice with {folder.name}"):
         return clone_voice(folder, torch.from_numpy(samples.copy()), text)
 
 
 def _design(instruct: str, text: str, model: str, seed: int) -> "npt.NDArray[np.float32]":
-    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.model.checkpoint import load_checkpoint
     from voiceagent_tts.model.codec import load_codec
     from voiceagent_tts.plugins.clones.design import design_voice
 
-    folder = model_folder(model)
+    folder = fetch_model(model)
     with _working(f"designing the voice with {folder.name}"):
         designer, codec = load_checkpoint(folder), load_codec(folder)
         return design_voice(designer, codec, instruct, text, None, seed).numpy()

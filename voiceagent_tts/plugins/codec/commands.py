@@ -71,11 +71,11 @@ def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Pat
     import numpy as np
     import torch
 
-    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.plugins.recordings.codec_encoder import load_codec_encoder
     from voiceagent_tts.replacing import replacing
 
-    encoder = load_codec_encoder(model_folder(str(model)))
+    encoder = load_codec_encoder(fetch_model(str(model)))
     with counted("encoding") as progress:
         codes = encoder.encode(torch.from_numpy(samples.copy()), progress)
     with replacing(target) as unfinished, unfinished.open("wb") as file:
@@ -87,10 +87,10 @@ def _decode_codes(codes: "npt.NDArray[np.int64]", source: Path, target: Path, mo
 
     from voiceagent_tts.audio.pcm import float_to_pcm
     from voiceagent_tts.cli.files import write_audio
-    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.model.codec import load_codec
 
-    codec = load_codec(model_folder(str(model)))
+    codec = load_codec(fetch_model(str(model)))
     check_codes(source, codes, codec)
     with counted("decoding") as progress:
         samples = codec.decode(torch.from_numpy(codes), progress)

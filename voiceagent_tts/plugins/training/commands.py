@@ -47,8 +47,8 @@ def prepare(
 
     docs/finetuning.md lists further options, such as --min-s 2 and --bad refuse.
     """
-    from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.config import key_for
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.plugins.recordings.recogniser import Recogniser
     from voiceagent_tts.plugins.training.prepare import PrepareOptions
     from voiceagent_tts.plugins.training.prepare import prepare as prepare_dataset
@@ -65,7 +65,7 @@ def prepare(
         else Recogniser(whisper_url, whisper_model, key_for("WHISPER_KEY")),
     )
     with counted("preparing") as progress:
-        report = prepare_dataset(source, model_folder(model), output, options, progress)
+        report = prepare_dataset(source, fetch_model(model), output, options, progress)
     _print_report(report, output)
 
 
@@ -93,7 +93,7 @@ def train(
 
     docs/finetuning.md lists further options, such as --epochs 5 and --lora-rank 0.
     """
-    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.model.checkpoint import find_device
     from voiceagent_tts.plugins.training.options import LORA_LEARNING_RATE, LORA_RANK, TrainOptions
     from voiceagent_tts.plugins.training.train import TrainJob
@@ -107,7 +107,7 @@ def train(
     options = make(TrainOptions, given)
     if options.lora_rank and "learning_rate" not in given:
         options = replace(options, learning_rate=LORA_LEARNING_RATE)
-    job = TrainJob(dataset, model_folder(model), output, place, options)
+    job = TrainJob(dataset, fetch_model(model), output, place, options)
     _train(job)
 
 

@@ -228,7 +228,6 @@ def _english_fraction(upper: int, lower: int, locale: Locale) -> str:
 
 
 def _say_single_fraction(match: re.Match[str], locale: Locale) -> list[Part]:
-    """A fraction that is one character, such as "2½"."""
     written = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
     at = match.start(2) - match.start()
     upper, _, lower = written.partition("/")
