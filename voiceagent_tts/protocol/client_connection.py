@@ -118,10 +118,8 @@ class ClientAudio:
     """Audio of a context, from either transport."""
 
     context_id: str
-    seq: int
-    """Number of the audio message within its context, from 0."""
-    sample_offset: int
-    """Position of the first sample, at the context's output rate."""
+    seq: int  # number of the audio message within its context, from 0
+    sample_offset: int  # of the first sample, at the context's output rate
     pcm: bytes
 
 
@@ -132,20 +130,16 @@ class ContextRecord:
     context_id: str
     audio: AudioFormat
     state: WireState = WireState.OPEN
-    handle: int | None = None
-    """Name of the context in binary messages, from `context.opened`."""
+    handle: int | None = None  # in binary messages, from `context.opened`
     text: str = ""
     """The text sent, without what the server has dropped; the offsets of words count in it."""
     lexicon: LexiconEntries | None = None
-    has_markup: bool = False
-    """Whether tags in the text have an effect."""
+    has_markup: bool = False  # whether tags in the text have an effect
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
     """The words received, each with its best time."""
-    last_start_sample: int = 0
-    """Start of the last word as it was sent first."""
+    last_start_sample: int = 0  # of the last word as it was sent first
     messages_received: int = 0
-    samples_received: int = 0
-    """Samples of audio received, at the output rate."""
+    samples_received: int = 0  # of audio, at the output rate
     flushes: int = 0
     done: DoneMessage | None = None
     spoken_chars: int | None = None

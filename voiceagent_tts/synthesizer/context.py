@@ -232,8 +232,7 @@ class Context:
         self._set_timer(self._milestones.opened_at)
 
     def _words_by(self, make: MakeWords | None) -> Words:
-        clocks = self._clock, self._listener
-        verbatim = self._intake.verbatim if self._intake.masks_text else None
+        clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
         if make is None:
             return Words(*clocks, verbatim)
         return make(*clocks, self.request.voice.recording, self._on_times, verbatim)
@@ -328,10 +327,7 @@ class Context:
         if surplus:
             self._counted_surplus += surplus
             self._on_surplus(self, surplus)
-            try:
-                self._intake.check_readings()
-            except InvalidRequestError as error:
-                self.fail(error)
+            self._intake.check_readings()
 
     def _continue_later(self, steps: int = 1) -> None:
         """Go on in a later iteration of the event loop, with what takes as long as some steps."""
