@@ -26,8 +26,7 @@ from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
-from voiceagent_tts.seam.engine import RUNG_VARIABLE
-from voiceagent_tts.seam.engine_kind import WorkerSpec
+from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE, WorkerSpec
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
