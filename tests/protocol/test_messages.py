@@ -15,7 +15,7 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
 )
 from voiceagent_tts.protocol import messages
-from voiceagent_tts.protocol.client_connection import parse_audio, parse_server_message
+from voiceagent_tts.protocol.client_connection import OpenOptions, parse_audio, parse_server_message
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
@@ -24,7 +24,6 @@ from voiceagent_tts.protocol.messages import (
     ContextOpen,
     ContextText,
     ErrorMessage,
-    OpenOptions,
     WordList,
     WordsMessage,
     parse_client_message,

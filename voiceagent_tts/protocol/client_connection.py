@@ -7,7 +7,7 @@ asking the server. This module does no I/O.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar, Unpack
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -38,7 +38,6 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     FlushedMessage,
     LexiconEntries,
-    OpenOptions,
     Ping,
     PongMessage,
     Prepare,
@@ -176,6 +175,34 @@ ClientEvent = (
 
 Inbox = Callable[[ClientEvent], None]
 """Receives the events of a context; `DoneMessage`, or the error of a lost socket, is the last."""
+
+
+class VoiceOptions(TypedDict, total=False):
+    """How a context is spoken, as keyword arguments: what a host's user may choose."""
+
+    voice: str | None
+    language: str | None
+    instruct: str | None
+    max_buffer_delay_ms: int
+    seed: int | None
+    speed: float
+    max_lead_s: float | None
+    text_feeding: Literal["token", "segment"] | None
+    initial_frames: int | None
+    leading_silence: bool
+    priority: Literal["live", "batch"]
+    lexicon: LexiconEntries | None
+    markup: bool
+    idle_s: float | None
+    cache: bool
+    strict_language: bool
+
+
+class OpenOptions(VoiceOptions, total=False):
+    """The fields of `ContextDefaults` as keyword arguments."""
+
+    audio: AudioFormat
+    timestamps: Literal["word", "none"]
 
 
 def check_options(**options: Unpack[OpenOptions]) -> None:

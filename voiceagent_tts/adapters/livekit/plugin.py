@@ -50,8 +50,8 @@ from voiceagent_tts.adapters.options import check_positive, check_strings, check
 from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address, public_address
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientEvent
-from voiceagent_tts.protocol.messages import ErrorMessage, VoiceOptions, WarningMessage
+from voiceagent_tts.protocol.client_connection import ClientEvent, VoiceOptions
+from voiceagent_tts.protocol.messages import ErrorMessage, WarningMessage
 
 _VOICES_PATH = "/v1/audio/voices"
 _ANSWER_TIMEOUT_S = 5.0
