@@ -377,8 +377,9 @@ class Context:
             self._warn(ipa_warning(segment, self._intake))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
-        least_chars = _CHECKED_CHARS if queued.is_growing else 1
-        self._check_language(segment.char_end, least_chars=least_chars)
+        if self.request.languages:
+            least_chars = _CHECKED_CHARS if queued.is_growing else 1
+            self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_active
