@@ -415,19 +415,16 @@ class Context:
 
     # The end, by its caller.
 
-    def cancel(self, played_samples: int | None = None, waiting_text: str = "") -> Cut | None:
-        """Stop now and free the row; queued events are dropped.
+    def cancel(self, played_samples: int | None = None, waiting_text: str = "") -> None:
+        """Stop now, free the row and answer with the cut; queued events are dropped.
 
         Args:
             played_samples: samples of this context that were played, not counting silence from
                 underruns; None to go by the playout clock.
             waiting_text: more text of the client, which will not be pushed any more.
-
-        Returns:
-            The cut, or None if the context is closed already.
         """
         if self.state is ContextState.CLOSED:
-            return None
+            return
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
         self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
@@ -435,7 +432,6 @@ class Context:
         self._error_code = None  # of a failure that the client will not be told
         self._events.put(ContextCancelled(cut, basis))
         self._end("cancelled")
-        return cut
 
     def abandon(self) -> None:
         """Cancel the context of a client that has disconnected; sends no events; idempotent."""

@@ -158,12 +158,7 @@ class Intake:
         return self._segment_language or detect_language(self.text_between(0, _TELLING_CHARS), None)
 
     def receive(self, delta: str) -> None:
-        """Append `delta` to the text.
-
-        Raises:
-            InvalidRequestError: more text is waiting than `max_text_chars`, or it is too much for
-                one context (`text_too_long`); nothing of `delta` was accepted.
-        """
+        """Append `delta` to the text; raises as `Context.push_text`."""
         if self.chars + len(delta) > MAX_CONTEXT_CHARS:
             raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
         waiting = self.chars - self.generated_char_end + self._waiting_surplus + len(delta)
