@@ -19,7 +19,7 @@ from voiceagent_tts.engine import cuda_graph, device_choice, ladder, load, make_
 from voiceagent_tts.engine.cuda_graph import Capture
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.seam.engine import RUNG_VARIABLE
+from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
 
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 INVALIDATED = "CUDA error: operation failed due to a previous error during capture"

@@ -25,6 +25,7 @@ from voiceagent_tts.protocol.client_connection import (
     ClientConnection,
     ClientEvent,
     ContextRecord,
+    OpenOptions,
 )
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
@@ -34,7 +35,6 @@ from voiceagent_tts.protocol.messages import (
     DrainingMessage,
     ErrorMessage,
     FlushedMessage,
-    OpenOptions,
     PongMessage,
     ReadyMessage,
     WarningMessage,

@@ -12,8 +12,8 @@ from voiceagent_tts.adapters.turn import Turn, all_words, resume_position, surel
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
-from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
+from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, OpenOptions
+from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday."

@@ -18,8 +18,8 @@ from testbed.waiting import undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import ErrorMessage, OpenOptions
+from voiceagent_tts.protocol.client_connection import ClientAudio, OpenOptions
+from voiceagent_tts.protocol.messages import ErrorMessage
 from voiceagent_tts.server.serve import RunningServer
 
 RANDOM_MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"

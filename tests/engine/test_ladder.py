@@ -28,7 +28,7 @@ from voiceagent_tts.engine.load import load_engine
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import EngineError, VoiceAgentError
 from voiceagent_tts.seam.commands import Credit, Submit
-from voiceagent_tts.seam.engine import RUNG_VARIABLE
+from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
 from voiceagent_tts.seam.events import AudioStep, Failed
 from voiceagent_tts.synthesizer.workers import Supervisor
 

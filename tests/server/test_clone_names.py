@@ -129,7 +129,7 @@ def spoken(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def noted(*arguments: Any, **named: Any) -> Context:
         context = await open_context(*arguments, **named)
-        if not context.options.is_probe:
+        if not context.request.options.is_probe:
             opened.append(context.voice.engine_name)
         return context
 

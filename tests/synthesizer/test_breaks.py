@@ -260,11 +260,11 @@ def test_a_cut_inside_a_break() -> None:
             await asyncio.sleep(12.0)
             cut = said.context.cut(played_samples)
             assert said.sent_samples <= 13.2 * SAMPLE_RATE_HZ
-            assert said.context.cancel(played_samples) == cut
+            said.context.cancel(played_samples)
             await said.end()
             assert cut.text_spoken == text[:8] and cut.text_remaining == text[8:]
             (_, cancelled), _ = said.events[-2:]
-            assert isinstance(cancelled, ContextCancelled)
+            assert isinstance(cancelled, ContextCancelled) and cancelled.cut == cut
 
     run_scripted(run(), has_sockets=False)
 

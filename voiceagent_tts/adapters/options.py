@@ -11,8 +11,8 @@ from typing import Any, TypeGuard, Unpack, cast, get_args
 
 from voiceagent_tts.client import authorization, configured_key, configured_url, websocket_address
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.protocol.client_connection import check_options
-from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions, SampleRate, VoiceOptions
+from voiceagent_tts.protocol.client_connection import OpenOptions, VoiceOptions, check_options
+from voiceagent_tts.protocol.messages import AudioFormat, SampleRate
 from voiceagent_tts.text.language import normalize_language
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

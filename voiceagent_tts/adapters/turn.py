@@ -28,8 +28,7 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, Inbox
-from voiceagent_tts.protocol.messages import OpenOptions
+from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, Inbox, OpenOptions
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples

@@ -154,7 +154,7 @@ def say(
     from voiceagent_tts.cli.files import lexicon_entries
     from voiceagent_tts.cli.say import SayRequest, say_text
     from voiceagent_tts.client.address import configured_key
-    from voiceagent_tts.protocol.messages import VoiceOptions
+    from voiceagent_tts.protocol.client_connection import VoiceOptions
 
     options = VoiceOptions(
         voice=voice, language=language, speed=speed, instruct=instruct, seed=seed,

@@ -28,13 +28,8 @@ from voiceagent_tts.cli.playback import Loudspeaker
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import (
-    DoneMessage,
-    ProvenanceFields,
-    VoiceOptions,
-    WarningMessage,
-)
+from voiceagent_tts.protocol.client_connection import ClientAudio, VoiceOptions
+from voiceagent_tts.protocol.messages import DoneMessage, ProvenanceFields, WarningMessage
 
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250

@@ -18,13 +18,12 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent, OpenOptions
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     DoneMessage,
     ErrorMessage,
     FlushedMessage,
-    OpenOptions,
     WarningMessage,
     WordsMessage,
     WordsMovedMessage,

@@ -15,14 +15,9 @@ from voiceagent_tts.protocol.client_connection import (
     ClientEvent,
     ContextRecord,
     Inbox,
-)
-from voiceagent_tts.protocol.messages import (
-    CutMessage,
-    DoneMessage,
-    ErrorMessage,
     OpenOptions,
-    ReadyMessage,
 )
+from voiceagent_tts.protocol.messages import CutMessage, DoneMessage, ErrorMessage, ReadyMessage
 from voiceagent_tts.protocol.refusals import ProtocolError
 
 _SEND_TIMEOUT_S = 5.0

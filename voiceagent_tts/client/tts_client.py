@@ -30,7 +30,8 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.messages import SUBPROTOCOL, OpenOptions, ReadyMessage
+from voiceagent_tts.protocol.client_connection import OpenOptions
+from voiceagent_tts.protocol.messages import SUBPROTOCOL, ReadyMessage
 
 RETRY_WAITS_S = (0.1, 0.3, 1.0)
 """Waits between attempts to connect; each varies by half, so that clients do not return at once."""

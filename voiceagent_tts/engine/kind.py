@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from voiceagent_tts.seam.engine import MakeEngine
 from voiceagent_tts.seam.engine_kind import (
     ABSENT,
     LOADING_S,
     SHARING_CORES,
     EngineKind,
+    MakeEngine,
     PublishedModel,
     WorkerSpec,
     devices_of,

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.checkpoint import find_device
-from voiceagent_tts.seam.engine import RUNG_VARIABLE
+from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
 
 _PLAIN_CODEC: Mapping[str, Any] = {"codec_kernels": "plain"}
 _PLAIN: Mapping[str, Any] = {**_PLAIN_CODEC, "kernels": "plain"}

@@ -3,8 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from voiceagent_tts.seam.engine import MakeEngine
-from voiceagent_tts.seam.engine_kind import EngineKind, WorkerSpec
+from voiceagent_tts.seam.engine_kind import EngineKind, MakeEngine, WorkerSpec
 
 if TYPE_CHECKING:
     from voiceagent_tts.config import Settings

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.espeak.kind import KIND as ESPEAK
 from voiceagent_tts.hibari import published
-from voiceagent_tts.seam.engine import MakeEngine
 from voiceagent_tts.seam.engine_kind import (
     ABSENT,
     ONE_THREAD,
     EngineKind,
+    MakeEngine,
     PublishedModel,
     WorkerSpec,
     kind_of,

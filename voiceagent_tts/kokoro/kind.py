@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.espeak.kind import KIND as ESPEAK
 from voiceagent_tts.kokoro import published
-from voiceagent_tts.seam.engine import MakeEngine
 from voiceagent_tts.seam.engine_kind import (
     ABSENT,
     LOADING_S,
     ONE_THREAD,
     EngineKind,
+    MakeEngine,
     PublishedModel,
     WorkerSpec,
     devices_of,

@@ -7,7 +7,7 @@ asking the server. This module does no I/O.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar, Unpack
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -38,7 +38,6 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     FlushedMessage,
     LexiconEntries,
-    OpenOptions,
     Ping,
     PongMessage,
     Prepare,
@@ -118,10 +117,8 @@ class ClientAudio:
     """Audio of a context, from either transport."""
 
     context_id: str
-    seq: int
-    """Number of the audio message within its context, from 0."""
-    sample_offset: int
-    """Position of the first sample, at the context's output rate."""
+    seq: int  # number of the audio message within its context, from 0
+    sample_offset: int  # of the first sample, at the context's output rate
     pcm: bytes
 
 
@@ -132,20 +129,16 @@ class ContextRecord:
     context_id: str
     audio: AudioFormat
     state: WireState = WireState.OPEN
-    handle: int | None = None
-    """Name of the context in binary messages, from `context.opened`."""
+    handle: int | None = None  # in binary messages, from `context.opened`
     text: str = ""
     """The text sent, without what the server has dropped; the offsets of words count in it."""
     lexicon: LexiconEntries | None = None
-    has_markup: bool = False
-    """Whether tags in the text have an effect."""
+    has_markup: bool = False  # whether tags in the text have an effect
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
     """The words received, each with its best time."""
-    last_start_sample: int = 0
-    """Start of the last word as it was sent first."""
+    last_start_sample: int = 0  # of the last word as it was sent first
     messages_received: int = 0
-    samples_received: int = 0
-    """Samples of audio received, at the output rate."""
+    samples_received: int = 0  # of audio, at the output rate
     flushes: int = 0
     done: DoneMessage | None = None
     spoken_chars: int | None = None
@@ -182,6 +175,34 @@ ClientEvent = (
 
 Inbox = Callable[[ClientEvent], None]
 """Receives the events of a context; `DoneMessage`, or the error of a lost socket, is the last."""
+
+
+class VoiceOptions(TypedDict, total=False):
+    """How a context is spoken, as keyword arguments: what a host's user may choose."""
+
+    voice: str | None
+    language: str | None
+    instruct: str | None
+    max_buffer_delay_ms: int
+    seed: int | None
+    speed: float
+    max_lead_s: float | None
+    text_feeding: Literal["token", "segment"] | None
+    initial_frames: int | None
+    leading_silence: bool
+    priority: Literal["live", "batch"]
+    lexicon: LexiconEntries | None
+    markup: bool
+    idle_s: float | None
+    cache: bool
+    strict_language: bool
+
+
+class OpenOptions(VoiceOptions, total=False):
+    """The fields of `ContextDefaults` as keyword arguments."""
+
+    audio: AudioFormat
+    timestamps: Literal["word", "none"]
 
 
 def check_options(**options: Unpack[OpenOptions]) -> None:

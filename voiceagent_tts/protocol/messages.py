@@ -11,7 +11,7 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, TypedDict, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -140,34 +140,6 @@ class AudioFormat(WireModel):
     def samples_to_ms(self, samples: int) -> int:
         """Whole milliseconds of `samples` at this format's rate, rounded down."""
         return samples * 1000 // self.sample_rate
-
-
-class VoiceOptions(TypedDict, total=False):
-    """How a context is spoken, as keyword arguments: what a host's user may choose."""
-
-    voice: str | None
-    language: str | None
-    instruct: str | None
-    max_buffer_delay_ms: int
-    seed: int | None
-    speed: float
-    max_lead_s: float | None
-    text_feeding: Literal["token", "segment"] | None
-    initial_frames: int | None
-    leading_silence: bool
-    priority: Literal["live", "batch"]
-    lexicon: LexiconEntries | None
-    markup: bool
-    idle_s: float | None
-    cache: bool
-    strict_language: bool
-
-
-class OpenOptions(VoiceOptions, total=False):
-    """The fields of `ContextDefaults` as keyword arguments."""
-
-    audio: AudioFormat
-    timestamps: Literal["word", "none"]
 
 
 class SpeechFields(BaseModel):

@@ -1,15 +1,10 @@
 """The interface that every engine implements: commands in, events out, one step at a time."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from voiceagent_tts.seam.commands import Command
 from voiceagent_tts.seam.events import Capabilities, Event
-
-RUNG_VARIABLE = "VOICEAGENT_TTS_WORKER_RUNG"
-"""Environment variable of a worker that does without something: how many rungs lower it begins, and
-what failed first. Engines with nothing to do without ignore it."""
-
 
 Inbox = Callable[[], list[Command]]
 """Returns the commands that have arrived since the last call; never blocks."""
@@ -51,8 +46,3 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release the engine's resources; idempotent."""
         ...
-
-
-MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], Engine]
-"""Creates an engine or aligner from its inbox and outbox. Both are stepped alike; their messages
-differ."""

@@ -9,17 +9,25 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.hooks import engine_modules
-from voiceagent_tts.seam.engine import MakeEngine
 
-if TYPE_CHECKING:  # workers do without the packages of settings
+if TYPE_CHECKING:  # workers do without the packages of settings, and the server without engines
     from voiceagent_tts.config import Settings
+    from voiceagent_tts.seam.engine import Engine
+
+MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], "Engine"]
+"""Creates an engine or aligner from its inbox and outbox. Both are stepped alike; their messages
+differ."""
+
+RUNG_VARIABLE = "VOICEAGENT_TTS_WORKER_RUNG"
+"""Environment variable of a worker that does without something: how many rungs lower it begins, and
+what failed first. Engines with nothing to do without ignore it."""
 
 SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 """OpenMP threads spin by default while they wait. On a CPU that other processes use, that is ten

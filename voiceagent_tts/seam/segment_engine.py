@@ -78,29 +78,19 @@ P = TypeVar("P", bound=Piece)
 class SegmentRow(Generic[P]):
     """State of one context, common to all engines that speak whole segments.
 
-    Attributes:
-        context: number of the context.
-        voice_name: name of its voice, as in `Submit`.
-        options: what the client chose about the speech.
-        queue: pieces that are not spoken to their end.
-        is_said: whether all audio of the first piece was made.
-        unsent: PCM of the first piece that waits for credit.
-        expects_text: whether more text may follow.
-        end_sample: end of the audio sent so far, on the context's clock.
-        samples_wanted: audio that the credit allows, from the context's first sample.
-        playback_start: time in seconds at which playback without gaps would have begun.
+    Positions are samples on the context's clock.
     """
 
     context: int
-    voice_name: str
+    voice_name: str  # as in `Submit`
     options: SpeechOptions
-    queue: deque[P] = field(default_factory=deque[P])
-    is_said: bool = False
-    unsent: memoryview = memoryview(b"")
+    queue: deque[P] = field(default_factory=deque[P])  # pieces that are not spoken to their end
+    is_said: bool = False  # whether all audio of the first piece was made
+    unsent: memoryview = memoryview(b"")  # PCM of the first piece that waits for credit
     expects_text: bool = True
-    end_sample: int = 0
-    samples_wanted: int = 0
-    playback_start: float = 0.0
+    end_sample: int = 0  # of the audio sent so far
+    samples_wanted: int = 0  # end of the audio that the credit allows
+    playback_start: float = 0.0  # in seconds, at which playback without gaps would have begun
 
     @property
     def has_credit(self) -> bool:

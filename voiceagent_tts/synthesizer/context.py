@@ -232,8 +232,7 @@ class Context:
         self._set_timer(self._milestones.opened_at)
 
     def _words_by(self, make: MakeWords | None) -> Words:
-        clocks = self._clock, self._listener
-        verbatim = self._intake.verbatim if self._intake.masks_text else None
+        clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
         if make is None:
             return Words(*clocks, verbatim)
         return make(*clocks, self.request.voice.recording, self._on_times, verbatim)
@@ -328,10 +327,7 @@ class Context:
         if surplus:
             self._counted_surplus += surplus
             self._on_surplus(self, surplus)
-            try:
-                self._intake.check_readings()
-            except InvalidRequestError as error:
-                self.fail(error)
+            self._intake.check_readings()
 
     def _continue_later(self, steps: int = 1) -> None:
         """Go on in a later iteration of the event loop, with what takes as long as some steps."""
@@ -381,8 +377,9 @@ class Context:
             self._warn(ipa_warning(segment, self._intake))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
-        least_chars = _CHECKED_CHARS if queued.is_growing else 1
-        self._check_language(segment.char_end, least_chars=least_chars)
+        if self.request.languages:
+            least_chars = _CHECKED_CHARS if queued.is_growing else 1
+            self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_active
@@ -418,19 +415,16 @@ class Context:
 
     # The end, by its caller.
 
-    def cancel(self, played_samples: int | None = None, waiting_text: str = "") -> Cut | None:
-        """Stop now and free the row; queued events are dropped.
+    def cancel(self, played_samples: int | None = None, waiting_text: str = "") -> None:
+        """Stop now, free the row and answer with the cut; queued events are dropped.
 
         Args:
             played_samples: samples of this context that were played, not counting silence from
                 underruns; None to go by the playout clock.
             waiting_text: more text of the client, which will not be pushed any more.
-
-        Returns:
-            The cut, or None if the context is closed already.
         """
         if self.state is ContextState.CLOSED:
-            return None
+            return
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
         self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
@@ -438,7 +432,6 @@ class Context:
         self._error_code = None  # of a failure that the client will not be told
         self._events.put(ContextCancelled(cut, basis))
         self._end("cancelled")
-        return cut
 
     def abandon(self) -> None:
         """Cancel the context of a client that has disconnected; sends no events; idempotent."""

@@ -146,12 +146,11 @@ class Intake:
         return "".join(found)
 
     @property
-    def masks_text(self) -> bool:
-        """Whether the text of segments may differ from the client's."""
-        return self._reader is not None
+    def verbatim(self) -> Callable[[Word], Word] | None:
+        """Returns a word with the client's characters, where words may be masked; else None."""
+        return self._verbatim if self._reader is not None else None
 
-    def verbatim(self, word: Word) -> Word:
-        """The word with the client's characters, which may be masked in it."""
+    def _verbatim(self, word: Word) -> Word:
         return replace(word, text=self.text_between(word.char_start, word.char_end))
 
     def speech_language(self) -> str:
@@ -159,12 +158,7 @@ class Intake:
         return self._segment_language or detect_language(self.text_between(0, _TELLING_CHARS), None)
 
     def receive(self, delta: str) -> None:
-        """Append `delta` to the text.
-
-        Raises:
-            InvalidRequestError: more text is waiting than `max_text_chars`, or it is too much for
-                one context (`text_too_long`); nothing of `delta` was accepted.
-        """
+        """Append `delta` to the text; raises as `Context.push_text`."""
         if self.chars + len(delta) > MAX_CONTEXT_CHARS:
             raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
         waiting = self.chars - self.generated_char_end + self._waiting_surplus + len(delta)
@@ -347,16 +341,13 @@ class Intake:
             return segment
         readings: list[Reading] = []
         while self._readings and self._readings[0].char_start < self.divided_char_end:
-            readings.append(self._readings.popleft())
-            self._count(readings[-1])
+            reading = self._readings.popleft()
+            readings.append(reading)
+            if surplus := _surplus(reading):
+                self.surplus_chars += surplus
+                self._waiting_surplus += surplus
+                self._surplus.append((reading.char_end, surplus))
         return replace(segment, readings=tuple(readings)) if readings else segment
-
-    def _count(self, reading: Reading) -> None:
-        """Count the characters that a reading adds to the text."""
-        if surplus := _surplus(reading):
-            self.surplus_chars += surplus
-            self._waiting_surplus += surplus
-            self._surplus.append((reading.char_end, surplus))
 
     def _wait_for_text(self, now: float) -> None:
         if not self._segmenter.pending:

@@ -84,8 +84,10 @@ class Synthesizer:
     Attributes:
         limits: limits of every context.
         proxy: inserted by a plugin between contexts and workers; None without one.
+        supervisors: the engine workers by name.
         voice_lexicons: set by a plugin; None without one.
         voices: the voices that the workers speak; set by `start`.
+        workers: the engine workers by name, with that of the overflow.
     """
 
     voices: VoiceBook
@@ -104,11 +106,12 @@ class Synthesizer:
         self.voice_lexicons: VoiceLexicons | None = None
         self._clones_of = clones_of
         self._overflow = overflow
+        self.supervisors = dict(supervisors)
+        self.workers = {**supervisors, _OVERFLOW: overflow} if overflow else self.supervisors
         self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
         self._make_aligners = make_aligners
         self._aligners: Aligners | None = None
         self._uses_native_words = uses_native_words
-        self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
         self._contexts: set[Context] = set()
         self._turns = Turns(STEPS_AT_ONCE)
@@ -123,7 +126,7 @@ class Synthesizer:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                for supervisor in self._supervisors.values():
+                for supervisor in self.supervisors.values():
                     group.create_task(supervisor.start())
             if self._overflow is not None:
                 await self._overflow.start(is_required=False)
@@ -133,7 +136,7 @@ class Synthesizer:
         except* VoiceAgentError as errors:
             await self.close()
             raise errors.exceptions[0] from None
-        able = {name: each.capabilities for name, each in self._supervisors.items()}
+        able = {name: each.capabilities for name, each in self.supervisors.items()}
         clones = None
         if self._clones_of and any(each.clone_width is not None for each in able.values()):
             clones = self._clones_of(None)
@@ -143,9 +146,7 @@ class Synthesizer:
         """Cancel every context and stop the workers; idempotent."""
         for context in list(self._contexts):
             context.cancel()
-        closing = [supervisor.close() for supervisor in self._supervisors.values()]
-        if self._overflow is not None:
-            closing.append(self._overflow.close())
+        closing = [supervisor.close() for supervisor in self.workers.values()]
         if self._aligners is not None:
             closing.append(self._aligners.close())
         await asyncio.gather(*closing)
@@ -178,20 +179,8 @@ class Synthesizer:
         return sum(worker.capabilities.max_rows for worker in self._running())
 
     def _running(self, voice: Voice | None = None) -> list[WorkerClient]:
-        of = self._supervisors.values() if voice is None else self._supervisors_of(voice)
+        of = self.supervisors.values() if voice is None else self._supervisors_of(voice)
         return [each.worker for each in of if each.worker is not None]
-
-    @property
-    def supervisors(self) -> Mapping[str, Supervisor]:
-        """The engine workers by name."""
-        return self._supervisors
-
-    @property
-    def workers(self) -> Mapping[str, Supervisor]:
-        """The engine workers by name, with that of the overflow."""
-        if self._overflow is None:
-            return self._supervisors
-        return {**self._supervisors, _OVERFLOW: self._overflow}
 
     @property
     def aligners(self) -> Mapping[str, Supervisor]:
@@ -220,7 +209,7 @@ class Synthesizer:
             await self.voice_lexicons.load(voice.engine_name)
         if self.proxy is not None:
             await self.proxy.load(voice)
-        request = self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
+        request = self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
         if request.stretch != 1.0 and not self._has_stretch:
             await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
             self._has_stretch = True
@@ -250,7 +239,7 @@ class Synthesizer:
         """The workers that speak a voice, at the owner's turn: many may have waited for one."""
         while True:
             if not self._running(voice):
-                supervisor = self._supervisors[voice.worker]
+                supervisor = self.supervisors[voice.worker]
                 await supervisor.wait_for_worker(self.limits.worker_wait_s)
             await self._openings.wait(owner)
             if running := self._running(voice):
@@ -262,7 +251,7 @@ class Synthesizer:
         """The worker with the fewest contexts if it has a free row, else that of the overflow."""
         options, voice = request.options, request.voice
         worker = min(workers, key=lambda worker: worker.rows_used)
-        refusal = _refusal(worker, options, self._supervisors[voice.worker].capabilities)
+        refusal = _refusal(worker, options, self.supervisors[voice.worker].capabilities)
         if refusal is None:
             return worker, request
         overflow = None if self._overflow is None else self._overflow.free_worker
@@ -279,7 +268,7 @@ class Synthesizer:
                 cannot serve.
         """
         voice = self._voice_for(options)
-        return self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
+        return self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
 
     def prepare(self, options: ContextOptions) -> None:
         """Ask workers to compute ahead what would delay the first audio of such a context."""
@@ -312,7 +301,7 @@ class Synthesizer:
         if voice == request.voice:
             return None
         first, other = (
-            self._supervisors[each.worker].capabilities for each in (request.voice, voice)
+            self.supervisors[each.worker].capabilities for each in (request.voice, voice)
         )
         found = self._resolve(request.options, voice, other)
         free = [each for each in self._running(voice) if not _refusal(each, request.options, other)]
@@ -323,10 +312,10 @@ class Synthesizer:
         return worker, found
 
     def _supervisors_of(self, voice: Voice) -> list[Supervisor]:
-        first = self._supervisors[voice.worker]
+        first = self.supervisors[voice.worker]
         if first.group is None:
             return [first]
-        return [each for each in self._supervisors.values() if each.group == first.group]
+        return [each for each in self.supervisors.values() if each.group == first.group]
 
     def _connect(
         self, worker: WorkerClient, request: ContextRequest
@@ -347,7 +336,7 @@ class Synthesizer:
 
     @property
     def _is_all_native(self) -> bool:
-        return all(self._is_native(each.capabilities) for each in self._supervisors.values())
+        return all(self._is_native(each.capabilities) for each in self.supervisors.values())
 
     def _is_native(self, capabilities: Capabilities) -> bool:
         return capabilities.has_native_words and self._uses_native_words

@@ -26,8 +26,7 @@ from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
-from voiceagent_tts.seam.engine import RUNG_VARIABLE
-from voiceagent_tts.seam.engine_kind import WorkerSpec
+from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE, WorkerSpec
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
@@ -478,7 +477,10 @@ class Speaker(Row):
         """Speak the next segment; the first one starts the row."""
         self._is_last_sent = queued.is_last
         segment, request = queued.segment, self.request
-        language = self._readable(queued.language)
+        spoken = {each.partition("-")[0] for each in request.languages}
+        language = queued.language
+        if language is not None and spoken and language.partition("-")[0] not in spoken:
+            language = None  # the engine chooses
         text = (self.number, segment.text, segment.char_start, not queued.is_last)
         if self.is_active:
             self.send(Append(*text, language, segment.readings))
@@ -487,12 +489,6 @@ class Speaker(Row):
             how = (language, request.feeding, request.speech, segment.readings)
             trace = request.options.traceparent
             self.start(Submit(*text, voice, *how, trace, voice_version=version))
-
-    def _readable(self, language: str | None) -> str | None:
-        if language is None or not self.request.languages:
-            return language
-        spoken = {each.partition("-")[0] for each in self.request.languages}
-        return language if language.partition("-")[0] in spoken else None
 
     def end_text(self, char_end: int) -> None:
         """Report that no text follows the text before `char_end`, unless the last segment did."""

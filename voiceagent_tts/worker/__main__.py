@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from voiceagent_tts.hooks import plugin_modules
-from voiceagent_tts.seam.engine import MakeEngine
-from voiceagent_tts.seam.engine_kind import engine_kinds
+from voiceagent_tts.seam.engine_kind import MakeEngine, engine_kinds
 from voiceagent_tts.worker import host
 
 Make = Callable[[dict[str, Any]], MakeEngine]

@@ -15,7 +15,8 @@ import zmq
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.garbage import give_back_memory
 from voiceagent_tts.seam import wire
-from voiceagent_tts.seam.engine import Engine, MakeEngine
+from voiceagent_tts.seam.engine import Engine
+from voiceagent_tts.seam.engine_kind import MakeEngine
 from voiceagent_tts.seam.events import AudioStep, Failed, Ready, Stats
 from voiceagent_tts.seam.wire import Message
 from voiceagent_tts.tracing import start_exporter

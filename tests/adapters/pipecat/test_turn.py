@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
-from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, OpenOptions
+from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, OpenOptions
+from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage
 from voiceagent_tts.text.words import split_words
 
 TEXT = "One, two, three, four, five. Six, seven, eight, nine, ten."

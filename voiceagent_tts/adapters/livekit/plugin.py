@@ -48,13 +48,8 @@ from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address, p
 from voiceagent_tts.client.transport import MAX_SERVER_MESSAGE_BYTES, Transport
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientEvent
-from voiceagent_tts.protocol.messages import (
-    SUBPROTOCOL,
-    ErrorMessage,
-    VoiceOptions,
-    WarningMessage,
-)
+from voiceagent_tts.protocol.client_connection import ClientEvent, VoiceOptions
+from voiceagent_tts.protocol.messages import SUBPROTOCOL, ErrorMessage, WarningMessage
 
 _VOICES_PATH = "/v1/audio/voices"
 _ANSWER_TIMEOUT_S = 5.0

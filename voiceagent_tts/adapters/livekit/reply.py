@@ -37,13 +37,16 @@ from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientEvent,
+    OpenOptions,
+    VoiceOptions,
+)
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
     ErrorMessage,
-    OpenOptions,
     SampleRate,
-    VoiceOptions,
     WordsMessage,
     WordsMovedMessage,
 )

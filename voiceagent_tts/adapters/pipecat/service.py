@@ -76,7 +76,7 @@ from voiceagent_tts.adapters.turn import TurnState, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.messages import OpenOptions
+from voiceagent_tts.protocol.client_connection import OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0

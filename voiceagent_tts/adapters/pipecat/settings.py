@@ -11,7 +11,8 @@ from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
 from voiceagent_tts.adapters.options import unknown_options
-from voiceagent_tts.protocol.messages import LexiconEntries, VoiceOptions
+from voiceagent_tts.protocol.client_connection import VoiceOptions
+from voiceagent_tts.protocol.messages import LexiconEntries
 
 
 @dataclass

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from voiceagent_tts.adapters.turn import HEARD_SAMPLES, Turn, audible_at, surely_begun_at
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.protocol.client_connection import ContextRecord
-from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
+from voiceagent_tts.protocol.client_connection import ContextRecord, OpenOptions
+from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.text.words import is_spoken
 
 

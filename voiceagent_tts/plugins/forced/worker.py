@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from voiceagent_tts.seam.engine import MakeEngine
+from voiceagent_tts.seam.engine_kind import MakeEngine
 
 
 def _forced(options: dict[str, Any]) -> MakeEngine:
