@@ -8,8 +8,8 @@ from testbed.texts import agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.core import Word
 from voiceagent_tts.text.words import is_spoken, is_syllabic, split_words
-from voiceagent_tts.word_times import growing_words as module
-from voiceagent_tts.word_times.growing_words import GrowingWords
+from voiceagent_tts.word_times import aligned_words as module
+from voiceagent_tts.word_times.aligned_words import GrowingWords
 
 
 def words(text: str) -> list[str]:
