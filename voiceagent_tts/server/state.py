@@ -74,10 +74,7 @@ class _OpenSocket(Protocol):
 
 
 def _check_folders(settings: Settings) -> None:
-    """Refuse a folder setting that names a file, or a folder that cannot be made.
-
-    The default folder of voices is created when it is needed, if it ever is.
-    """
+    """Refuse a folder that cannot be used or made; defaults are made when they are needed."""
     folders = {"voices_folder": (settings.voices_folder, os.R_OK)}
     if settings.redis is not None:
         folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
