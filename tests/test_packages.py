@@ -19,7 +19,7 @@ REACHED_THROUGH = {
     "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
     "ray": ("deploy/ray_serve.py", "from ray import serve"),
     "opentelemetry-exporter-otlp-proto-http": (
-        "voiceagent_tts/tracing/exporter.py",
+        "voiceagent_tts/tracing.py",
         "OTLPSpanExporter",
     ),
     "nvidia-ml-py": ("voiceagent_tts/engine/gpu_usage.py", "torch.cuda.utilization"),
