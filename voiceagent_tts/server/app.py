@@ -124,7 +124,7 @@ class _Guard:
         except UnauthorizedError as error:
             await refuse(error, scope, receive, send)
             return
-        with state.held.hold(auth.owner_of(scope)) as hold:
+        with Hold(state.held, auth.owner_of(scope)) as hold:
             scope[HOLD] = hold
             try:
                 _check_head(scope)

@@ -28,7 +28,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.seam.engine_kind import WorkerSpec, kind_of
 from voiceagent_tts.server.admission import ContextOpener
-from voiceagent_tts.server.held import HeldBytes, RecentTexts
+from voiceagent_tts.server.held import RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.settings.group import check_rights, refused
@@ -111,7 +111,8 @@ class ServerState:
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
-        self.held = HeldBytes()
+        self.held = Counter[str]()
+        """Bytes that the requests of each caller hold; see `Hold`."""
         self.is_draining = False
         self.has_page = False
         """Whether there is a page for people at `/`."""

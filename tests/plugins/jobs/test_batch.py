@@ -198,7 +198,7 @@ async def test_a_text_that_fails_holds_no_memory(monkeypatch: pytest.MonkeyPatch
         httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as alone,
     ):
         body = (await batch(alone, items=items, response_format="wav", language="en")).json()
-        await until(lambda: not server.state.held._of_callers, "everything was given back")
+        await until(lambda: not server.state.held, "everything was given back")
     errors = [result.get("error", {}) for result in body["results"]]
     assert [error.get("code") for error in errors] == [*["text_too_long"] * 3, None]
     assert all("max_audio_s" in error["message"] for error in errors[:3])
