@@ -181,9 +181,8 @@ class Cut:
 class PlayoutClock:
     """Models the listener's playback of one context, from when its audio was sent.
 
-    Playback is re-anchored on every audio sent, `playout_end = max(playout_end, now) + duration`:
-    after an underrun it continues with the next audio. So a stall does not make a row urgent for
-    ever, and words do not get ahead of their audio. Time is passed in, as `time.monotonic()`
+    After an underrun playback continues with the next audio. So a stall does not make a row urgent
+    for ever, and words do not get ahead of their audio. Time is passed in, as `time.monotonic()`
     seconds; positions are samples at 24 kHz.
 
     Args:

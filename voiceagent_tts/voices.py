@@ -21,7 +21,6 @@ DESIGNED_VOICE = "designed"
 _NAMES_IN_A_MESSAGE = 10
 _NEAR_NAMES = 5
 
-
 _NAMES_BY_GENDER: dict[Gender | None, str] = {
     None: "default",
     "female": "alloy coral fable nova sage shimmer marin vivian serena ono_anna sohee",
@@ -40,9 +39,9 @@ class ListedVoice:
 
     Attributes:
         details: its name, kind, language and gender.
-        worker: the worker that speaks it.
+        worker: as in `Voice`.
         alias_of: the voice that an alias stands for; None for a voice of its own.
-        stored: name of a clone's file, as in `Voice`.
+        stored: as in `Voice`.
     """
 
     details: VoiceDetails
@@ -143,7 +142,6 @@ class VoiceBook:
         yield from (each.name for each in self._voices.values() if each.worker in self._describing)
 
     def _ready_names(self) -> Iterator[str]:
-        """The names of the voices that need no recording and no description."""
         for voice in self._voices.values():
             if voice.worker not in self._describing and not self._is_alias(voice.name.casefold()):
                 yield voice.name
@@ -210,7 +208,6 @@ class VoiceBook:
         return min([voice, *others], key=lambda each: self._mismatch(each, language, gender))
 
     def _mismatch(self, voice: Voice, language: str, gender: Gender | None) -> tuple[bool, ...]:
-        """Sort key: another language, another accent, another gender."""
         made_for = self._made_for(voice)
         code = language.partition("-")[0]
         is_other_accent = language not in (made_for, code)
@@ -222,11 +219,7 @@ class VoiceBook:
         return self._details_of(voice).language or ""
 
     def _stand_in(self, alias: str) -> Voice:
-        """The voice that an alias stands for.
-
-        That is the default voice for `default`, and for other aliases a voice of the default
-        voice's worker with the alias's gender. The choice changes only with the worker's voices.
-        """
+        """The default voice for `default`, else one of its worker's with the alias's gender."""
         default = self._default()
         gender = ALIASES[alias]
         of_worker = [each for each in self._voices.values() if each.worker == default.worker]
@@ -284,10 +277,10 @@ class VoiceBook:
         return hint if self._clones is None else f"{hint}; {self._clones.hint}"
 
     def _clone(self, clones: "SeenClones", stored: str) -> Voice:
-        """Select the worker whose model size matches the clone; else the first."""
         version = clones.folder.version(stored)
         first, *others = self._clone_workers.values()
         width = clones.folder.embedding_width(stored) if others else None
+        # The worker whose model has the size of the clone's.
         worker = first if width is None else self._clone_workers.get(width, first)
         return Voice(clones.shown(stored), worker, stored, version)
 

@@ -24,7 +24,7 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.kernels import differences, fuse_codec
-from voiceagent_tts.seam.engine import RUNG_VARIABLE
+from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
 
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3")
 _MANY_ROWS = 64

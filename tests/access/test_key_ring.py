@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from voiceagent_tts.access.key_ring import KeyChange, KeyRing
-from voiceagent_tts.access.key_store import KeyFile
+from voiceagent_tts.access.key_store import KeyChange, KeyFile, KeyRing
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError

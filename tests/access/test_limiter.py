@@ -8,10 +8,9 @@ import pytest
 
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.callers import Caller, network_of
-from voiceagent_tts.access.key_ring import KeyRing
+from voiceagent_tts.access.key_store import KeyRing
 from voiceagent_tts.access.keys import key_of_settings
-from voiceagent_tts.access.limit_store import RedisLimits
-from voiceagent_tts.access.limiter import Limiter
+from voiceagent_tts.access.limiter import Limiter, RedisLimits
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError

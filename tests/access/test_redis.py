@@ -16,8 +16,7 @@ from testbed.waiting import until
 from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.access.key_store import RedisKeys
 from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
-from voiceagent_tts.access.limit_store import LEASE_S, RedisLimits
-from voiceagent_tts.access.limiter import Limiter
+from voiceagent_tts.access.limiter import LEASE_S, Limiter, RedisLimits
 from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError

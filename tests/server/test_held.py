@@ -3,7 +3,7 @@
 import asyncio
 import io
 import tracemalloc
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +14,7 @@ from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.server import held
-from voiceagent_tts.server.held import MAX_TEXTS_BYTES, HeldBytes, RecentTexts
+from voiceagent_tts.server.held import MAX_TEXTS_BYTES, Hold, RecentTexts
 from voiceagent_tts.text.cut import TimedText
 
 TEXT = "words of a text " * 1250
@@ -120,15 +120,15 @@ def test_texts_that_are_too_old_are_dropped_a_few_at_a_time(
 
 def test_a_request_that_is_over_holds_nothing() -> None:
     """Whatever its last tasks take or give back; the caller's other requests still count."""
-    counts = HeldBytes()
-    with counts.hold("key") as other:
+    counts = Counter[str]()
+    with Hold(counts, "key") as other:
         other.take(1000)
-        with counts.hold("key") as hold:
+        with Hold(counts, "key") as hold:
             hold.take(100)
         hold.take(10)
         hold.give_back(110)
-        assert counts._of_callers == {"key": 1000}
-    assert not counts._of_callers
+        assert counts == {"key": 1000}
+    assert not counts
 
 
 async def test_headers_count_for_their_caller(start_server: StartServer) -> None:
@@ -137,7 +137,7 @@ async def test_headers_count_for_their_caller(start_server: StartServer) -> None
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url[-5:].strip(":")))
     head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nX-API-Key: one\r\nX: " + b"a" * 10_000
     writer.write(head + b"\r\nContent-Length: 9\r\n\r\n{")
-    counts = server.state.held._of_callers
+    counts = server.state.held
     await until(lambda: counts.total() > 10_000, "the headers are counted")
     writer.close()
     await until(lambda: not counts, "the request has ended")
@@ -169,7 +169,7 @@ async def test_bodies_and_files_count_for_their_caller(
         ) as two,
     ):
         slow = asyncio.create_task(one.post("/v1/audio/speech", content=slow_body()))
-        counts = server.state.held._of_callers
+        counts = server.state.held
         await until(lambda: counts.total() >= 280_000, "a part of the body has arrived")
         refused = await upload(one)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")

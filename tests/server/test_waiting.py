@@ -77,7 +77,7 @@ async def test_half_of_a_body_waits_too(server: RunningServer, closed_later: Exi
     async with asyncio.timeout(PATIENCE_S):
         for reader, _ in strangers[:-_MOST]:
             assert await reader.read() == b""
-    held = server.state.held._of_callers
+    held = server.state.held
     await until(lambda: held.total() <= _MOST * 1_000, "what they have sent is given back")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from testbed.texts import agent_text, any_text, chunked
 from voiceagent_tts.core import Word
 from voiceagent_tts.text.words import is_spoken, split_words
-from voiceagent_tts.word_times.growing_words import GrowingWords
+from voiceagent_tts.word_times.aligned_words import GrowingWords
 
 
 def words(text: str) -> list[str]:

@@ -127,30 +127,28 @@ class MessageQueue:
 
     Args:
         max_bytes: maximum size of a message; a multiple of the size of a sample.
+
+    Attributes:
+        queued_bytes: bytes pushed and not yet popped.
     """
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_PCM_BYTES) -> None:
+        self.queued_bytes = 0
         self._max_bytes = max_bytes
         self._pieces: deque[memoryview] = deque()
-        self._queued_bytes = 0
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes pushed and not yet popped."""
-        return self._queued_bytes
 
     def push(self, data: bytes) -> None:
         """Queue whole samples without copying them."""
         if data:
             self._pieces.append(memoryview(data))
-            self._queued_bytes += len(data)
+            self.queued_bytes += len(data)
 
     def pop(self) -> bytes | None:
         """Remove and return the next message: the queue up to `max_bytes`; None if it is empty."""
         if not self._pieces:
             return None
-        message = b"".join(self._pop_pieces(min(self._queued_bytes, self._max_bytes)))
-        self._queued_bytes -= len(message)
+        message = b"".join(self._pop_pieces(min(self.queued_bytes, self._max_bytes)))
+        self.queued_bytes -= len(message)
         return message
 
     def _pop_pieces(self, size: int) -> list[memoryview]:

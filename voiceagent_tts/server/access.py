@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope as AsgiScope
 
 from voiceagent_tts.access.callers import audit
-from voiceagent_tts.access.key_ring import KeyChange, KeyRing
+from voiceagent_tts.access.key_store import KeyChange, KeyRing
 from voiceagent_tts.access.keys import Key, Scope
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
@@ -141,8 +141,7 @@ def _limiter_of(settings: Settings, keys: KeyRing, redis: "Redis | None") -> "Li
     general = settings.key_limits.given or settings.ip_limits.given
     if not general and settings.keys is None and redis is None:
         return None
-    from voiceagent_tts.access.limit_store import RedisLimits
-    from voiceagent_tts.access.limiter import Limiter
+    from voiceagent_tts.access.limiter import Limiter, RedisLimits
 
     return Limiter(settings, keys, None if redis is None else RedisLimits(redis))
 

@@ -168,30 +168,22 @@ class ContextOpener:
         on_event: Callable[[], None] | None,
         chars: int,
     ) -> AdmittedContext:
-        if self._limiter is None:
-            return await self._open(origin, options, on_event, None)
-        admission = await self._limiter.admit(origin.caller, chars)
+        admission: Admission | None = None
+        if self._limiter is not None:
+            admission = await self._limiter.admit(origin.caller, chars)
         try:
-            return await self._open(origin, options, on_event, admission)
+            context = await self._synthesizer.open(
+                options,
+                on_event,
+                functools.partial(self._end, origin, admission),
+                None if admission is None else admission.free_row,
+                functools.partial(_charge_surplus, admission),
+                owner=origin.caller.owner,
+            )
         except BaseException:
-            admission.end()
+            if admission is not None:
+                admission.end()
             raise
-
-    async def _open(
-        self,
-        origin: Origin,
-        options: ContextOptions,
-        on_event: Callable[[], None] | None,
-        admission: "Admission | None",
-    ) -> AdmittedContext:
-        context = await self._synthesizer.open(
-            options,
-            on_event,
-            functools.partial(self._end, origin, admission),
-            None if admission is None else admission.free_row,
-            functools.partial(_charge_surplus, admission),
-            owner=origin.caller.owner,
-        )
         return AdmittedContext(context, admission)
 
     def _end(

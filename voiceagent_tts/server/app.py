@@ -4,10 +4,8 @@ Keys and origins are checked before anything else runs, and all HTTP errors have
 """
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi import FastAPI, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
@@ -25,9 +23,9 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
 from voiceagent_tts.server import auth, routes
-from voiceagent_tts.server.error_answers import EndOfDrain, answer_errors, error_response
+from voiceagent_tts.server.error_answers import answer_errors, refuse
 from voiceagent_tts.server.held import HOLD, Hold
-from voiceagent_tts.server.request_log import RequestLog, note_error
+from voiceagent_tts.server.request_log import RequestLog
 from voiceagent_tts.server.state import ServerHooks, ServerState
 from voiceagent_tts.server.websocket import add_socket, refuse_other_sockets, serve_socket
 
@@ -65,7 +63,6 @@ def create_app(state: ServerState) -> FastAPI:
     app.state.hooks = hooks = ServerHooks(app, state, ["/health"], {}, [])
     _add_middleware(app, hooks)
     answer_errors(app, state)
-    app.add_route("/openapi.json", _document_route(app, hooks), include_in_schema=False)
     app.include_router(routes.router)
 
     async def serve(websocket: WebSocket) -> None:
@@ -86,81 +83,48 @@ def _build_routes(app: FastAPI) -> None:
         route.matches(scope)
 
 
-def _document_route(app: FastAPI, hooks: ServerHooks) -> Callable[[Request], Awaitable[Response]]:
-    making: list[asyncio.Task[bytes]] = []
-
-    def make() -> bytes:
-        from voiceagent_tts.server.openapi import document_of  # here: few clients ask for it
-
-        return json.dumps(document_of(app, hooks)).encode()
-
-    async def document(request: Request) -> Response:
-        """Answer with the OpenAPI document, which the first request has made, in a thread."""
-        if not making:
-            making.append(asyncio.create_task(asyncio.to_thread(make)))
-        data = await asyncio.shield(making[0])  # a client that goes leaves it to the others
-        return Response(data, media_type="application/json")
-
-    return document
-
-
 def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
     """Add the middleware, innermost first."""
-    state = hooks.state
-    app.add_middleware(_BodyGuard, state=state, upload_bytes=hooks.upload_bytes)
-    app.add_middleware(_KeyGuard, hooks=hooks)
+    app.add_middleware(_Guard, hooks=hooks)
     # Outside of the checks: a browser asks without a key whether it may send one.
     app.add_middleware(
         CORSMiddleware,
-        allow_origins=state.settings.allowed_origins,
+        allow_origins=hooks.state.settings.allowed_origins,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key", "xi-api-key"],
     )
-    app.add_middleware(EndOfDrain)
     # Outermost: it also logs requests that the others refuse.
-    app.add_middleware(RequestLog, count=state.metrics.count_request)
+    app.add_middleware(RequestLog)
 
 
-class _KeyGuard:
-    """Checks keys, scopes and origins of HTTP requests before their bodies are read."""
+class _Guard:
+    """Checks HTTP requests before they are read, and refuses those that become too much.
+
+    Keys, scopes and origins come first. Bytes of headers and body count against the caller's memory
+    limit until the request is over. JSON is read in one turn of the event loop, which its number of
+    values bounds, more than its length.
+    """
 
     def __init__(self, app: ASGIApp, hooks: ServerHooks) -> None:
         self._app = app
         self._hooks = hooks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._hooks.is_open(scope["path"]):
-            try:
-                auth.check(self._hooks.state, scope)
-            except UnauthorizedError as error:
-                note_error(scope, error)
-                await error_response(scope, error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-class _BodyGuard:
-    """Refuses a request while it is read, when its body becomes too long or comes too slowly.
-
-    Bytes of headers and body count against the caller's memory limit until the request is over.
-    JSON is read in one turn of the event loop, which its number of values bounds, more than its
-    length.
-    """
-
-    def __init__(self, app: ASGIApp, state: ServerState, upload_bytes: dict[str, int]) -> None:
-        self._app = app
-        self._state = state
-        self._upload_bytes = upload_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        upload_bytes = self._upload_bytes.get(scope["path"])
+        hooks, state = self._hooks, self._hooks.state
+        upload_bytes = hooks.upload_bytes.get(scope["path"])
         max_bytes = upload_bytes or MAX_BODY_BYTES
         # A text may consist of commas.
-        max_marks = None if upload_bytes else self._state.settings.max_text_chars + _FIELDS
-        with self._state.held.hold(auth.owner_of(scope)) as hold:
+        max_marks = None if upload_bytes else state.settings.max_text_chars + _FIELDS
+        try:
+            if not hooks.is_open(scope["path"]):
+                auth.check(state, scope)
+        except UnauthorizedError as error:
+            await refuse(error, scope, receive, send)
+            return
+        with Hold(state.held, auth.owner_of(scope)) as hold:
             scope[HOLD] = hold
             try:
                 _check_head(scope)
@@ -168,8 +132,7 @@ class _BodyGuard:
                 hold.take(head_bytes)
                 hold.take(_declared_bytes(scope, max_bytes))  # before any of it is read
             except VoiceAgentError as error:
-                note_error(scope, error)
-                await error_response(scope, error)(scope, receive, send)
+                await refuse(error, scope, receive, send)
                 return
             body = _GuardedBody(receive, max_bytes, max_marks, hold, head_bytes)
             await self._app(scope, body.receive, send)

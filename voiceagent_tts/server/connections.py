@@ -122,16 +122,13 @@ class _Paced(asyncio.Protocol):
     _most_bytes = _READ_BYTES  # that are worked on at once
 
     @property
-    def _is_paused(self) -> bool:
-        """Whether it reads nothing for another reason."""
+    def _is_paused(self) -> bool:  # it reads nothing for another reason
         raise NotImplementedError
 
     def _cost_bytes(self, size_bytes: int) -> int:
-        """What a piece of that size costs."""
         return _PIECE_BYTES + size_bytes
 
     def _work_on(self, data: bytes) -> None:
-        """Work on what was read."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -1,6 +1,5 @@
 """Answers to requests that fail, in OpenAI's form; plugins have others on their routes."""
 
-import asyncio
 import math
 import traceback
 
@@ -9,11 +8,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
-from voiceagent_tts.server.request_log import note_error
-from voiceagent_tts.server.state import ServerHooks, ServerState, draining_error
+from voiceagent_tts.server.state import ServerHooks, ServerState
+
+ERROR_CODE = "voiceagent_tts.error_code"
+"""Key of the code of a request's error in its scope, for the log."""
 
 _log = structlog.get_logger(__name__)
 
@@ -23,7 +24,6 @@ def answer_errors(app: FastAPI, state: ServerState) -> None:
 
     @app.exception_handler(VoiceAgentError)
     async def on_error(request: Request, error: VoiceAgentError) -> Response:
-        note_error(request.scope, error)
         state.metrics.errors.labels(error.code).inc()
         return error_response(request.scope, error)
 
@@ -38,37 +38,6 @@ def answer_errors(app: FastAPI, state: ServerState) -> None:
     @app.exception_handler(Exception)
     async def on_bug(_: Request, error: Exception) -> Response:
         return await on_error(_, VoiceAgentError(f"the server failed with {type(error).__name__}"))
-
-
-class EndOfDrain:
-    """Answers the requests that are cancelled unanswered when a server ends.
-
-    uvicorn waits for them for `CLOSE_GRACE_S`, and would answer 500 without a body in JSON.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; a socket passes on as it is."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        has_begun = False
-
-        async def send_noted(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_noted)
-        except asyncio.CancelledError:
-            if has_begun:
-                raise
-            error = draining_error()
-            note_error(scope, error)
-            await error_response(scope, error)(scope, receive, send)
 
 
 def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
@@ -106,15 +75,20 @@ def refused_request(error: HTTPException) -> VoiceAgentError:
             )
 
 
+async def refuse(error: VoiceAgentError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request with an error."""
+    await error_response(scope, error)(scope, receive, send)
+
+
 def _kind(status: int) -> str:
-    """The `type` of an error, one of OpenAI's."""
     if status >= 500:
         return "server_error"
     return "rate_limit_error" if status == 429 else "invalid_request_error"
 
 
 def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
-    """The response for an error, in OpenAI's form, or in that of a plugin's routes."""
+    """Note an error for the log; return the response, in OpenAI's form or that of a plugin."""
+    scope[ERROR_CODE] = error.code.value
     kind, code = _kind(error.status), error.code.value
     body = {"message": error.message, "type": kind, "param": None, "code": code}
     headers: dict[str, str] = {}

@@ -4,13 +4,12 @@ It counts against the caller until it is released, so that no caller can use all
 """
 
 import asyncio
-import contextlib
 import itertools
 import time
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
@@ -40,12 +39,20 @@ _Place = tuple[str, str]
 
 
 class Hold:
-    """Memory held by one request; created by `HeldBytes.hold`."""
+    """Memory held by one request, which ends with the block.
 
-    def __init__(self, of_callers: "Counter[str]", owner: str) -> None:
+    Args:
+        of_callers: bytes that the requests of each caller hold.
+        owner: the caller.
+    """
+
+    def __init__(self, of_callers: Counter[str], owner: str) -> None:
         self._of_callers = of_callers
         self._owner = owner
         self.taken_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
 
     def take(self, size_bytes: int) -> None:
         """Count bytes that the request holds from now on.
@@ -78,26 +85,10 @@ class Hold:
         if not self._of_callers[self._owner]:
             del self._of_callers[self._owner]
 
-    def end(self) -> None:
-        """Release everything; bytes that tasks of the request count later are ignored."""
+    def __exit__(self, *_: object) -> None:
+        # Bytes that tasks of the request count later are ignored.
         self.give_back(self.taken_bytes)
         self._of_callers = Counter()
-
-
-class HeldBytes:
-    """Counts the memory that the requests of each caller hold."""
-
-    def __init__(self) -> None:
-        self._of_callers = Counter[str]()
-
-    @contextlib.contextmanager
-    def hold(self, owner: str) -> Iterator[Hold]:
-        """Begin a request of a caller; at the end of the block its memory is released."""
-        hold = Hold(self._of_callers, owner)
-        try:
-            yield hold
-        finally:
-            hold.end()
 
 
 @dataclass(slots=True)

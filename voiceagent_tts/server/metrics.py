@@ -209,7 +209,7 @@ class Metrics:
         self.slow_consumers = counter(
             "tts_slow_consumer_closes", "Sockets closed because the client did not read."
         )
-        self._requests = counter(
+        self.requests = counter(
             "tts_http_requests",
             "HTTP requests answered, and WebSocket handshakes refused.",
             ["route", "status"],
@@ -263,10 +263,6 @@ class Metrics:
             ["aligner"],
             buckets=_LAG_BUCKETS_S,
         )
-
-    def count_request(self, route: str, status: int) -> None:
-        """Count an HTTP request that was answered, or a WebSocket handshake that was refused."""
-        self._requests.labels(route, str(status)).inc()
 
     def watch_access(self, access: "Access | None") -> None:
         """Register the gauges of keys and limits, which are read when metrics are rendered."""

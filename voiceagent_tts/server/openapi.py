@@ -1,5 +1,7 @@
 """The OpenAPI document: FastAPI's, with the errors that are sent and the ways to send a key."""
 
+import asyncio
+import json
 from collections import defaultdict
 from typing import Any
 
@@ -33,6 +35,14 @@ _ERROR: dict[str, Any] = {
     },
     "required": ["error"],
 }
+
+
+async def made_document(app: FastAPI) -> bytes:
+    """The document of an app as JSON, which its first request has made, in a thread."""
+    if not hasattr(app.state, "document"):
+        making = asyncio.to_thread(lambda: json.dumps(document_of(app, app.state.hooks)).encode())
+        app.state.document = asyncio.create_task(making)
+    return await asyncio.shield(app.state.document)  # a client that goes leaves it to the others
 
 
 def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:

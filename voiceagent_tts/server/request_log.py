@@ -1,37 +1,26 @@
 """Logs each HTTP request and refused WebSocket in one line, with an id that the client gets too."""
 
-import functools
+import asyncio
 import re
 import time
 import uuid
-from collections.abc import Callable
 from urllib.parse import quote
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.auth import noted_caller
+from voiceagent_tts.server.error_answers import ERROR_CODE, refuse
+from voiceagent_tts.server.state import ServerState, draining_error
 
 _QUIET_PATHS = ("/health", "/metrics")
 """Probes and scrapers request these every few seconds; only their failures are logged."""
 _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-_ERROR_CODE = "voiceagent_tts.error_code"
 _REQUEST_ID_KEY = "voiceagent_tts.request_id"
-_LOG_REFUSAL = "voiceagent_tts.log_refusal"
+_STARTED_AT = "voiceagent_tts.started_at"
 
 _log = structlog.get_logger(__name__)
-
-
-def note_error(scope: Scope, error: VoiceAgentError) -> None:
-    """Name the error in the line of this request."""
-    scope[_ERROR_CODE] = error.code.value
-
-
-def log_refusal(scope: Scope, status: int) -> None:
-    """Log a WebSocket that is refused with `status` before it is accepted."""
-    scope[_LOG_REFUSAL](status)
 
 
 def request_id_of(scope: Scope) -> str:
@@ -47,35 +36,19 @@ def path_of(scope: Scope) -> str:
 class RequestLog:
     """Gives each request and handshake an id, answers it as `X-Request-Id`, and logs its end.
 
-    An id that a proxy has chosen is kept. The line has no query, no body and no header: those may
-    hold keys and text to be spoken. Its path is percent-encoded, because a decoded one could hold
-    escape sequences of terminals. A WebSocket is logged here only if it is refused.
-
-    Args:
-        count: receives the route and the status of each; `other` for a path without a route.
+    An id that a proxy has chosen is kept. A WebSocket is logged here only if it is refused.
     """
 
-    def __init__(self, app: ASGIApp, count: Callable[[str, int], None]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        log = functools.partial(self._log, scope, time.monotonic())
-        scope[_REQUEST_ID_KEY] = _new_id(scope)
-        if scope["type"] == "http":
-            await self._serve(scope, receive, send, log)
-        else:  # what an accepted socket sends passes nothing here
-            scope[_LOG_REFUSAL] = log
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                del scope[_LOG_REFUSAL]  # which holds the scope
-
-    async def _serve(
-        self, scope: Scope, receive: Receive, send: Send, log: Callable[[int], None]
-    ) -> None:
-        status = 500  # an exception passes here before it is answered
+        scope[_STARTED_AT], scope[_REQUEST_ID_KEY] = time.monotonic(), _new_id(scope)
+        if scope["type"] != "http":  # what an accepted socket sends passes nothing here
+            await self._app(scope, receive, send)
+            return
+        status: int | None = None
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -86,26 +59,38 @@ class RequestLog:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            # The server ends. uvicorn would answer 500, without a body in JSON.
+            if status is not None:
+                raise
+            await refuse(draining_error(), scope, receive, send_with_id)
         finally:
-            log(status)
+            log_request(scope, 500 if status is None else status)  # an exception is answered later
 
-    def _log(self, scope: Scope, started: float, status: int) -> None:
-        # The template of the path: the path itself would be a label without bounds.
-        self._count(getattr(scope.get("route"), "path", "other"), status)
-        if scope["path"].startswith(_QUIET_PATHS) and status == 200:
-            return
-        caller, (host, _) = noted_caller(scope), scope.get("client") or (None, 0)
-        _log.info(
-            "http_request" if scope["type"] == "http" else "socket_refused",
-            request_id=request_id_of(scope),
-            method=scope.get("method", "GET"),
-            path=path_of(scope),
-            status=status,
-            code=scope.get(_ERROR_CODE),
-            ip=host,
-            key_id=None if caller is None else caller.key_id,
-            seconds=round(time.monotonic() - started, 3),
-        )
+
+def log_request(scope: Scope, status: int) -> None:
+    """Count and log a request, or a WebSocket that is refused before it is accepted.
+
+    The line has no query, no body and no header: those may hold keys and text to be spoken. Its
+    path is percent-encoded, because a decoded one could hold escape sequences of terminals.
+    """
+    state: ServerState = scope["app"].state.server
+    # The template of the path: the path itself would be a label without bounds.
+    state.metrics.requests.labels(getattr(scope.get("route"), "path", "other"), str(status)).inc()
+    if scope["path"].startswith(_QUIET_PATHS) and status == 200:
+        return
+    caller, (host, _) = noted_caller(scope), scope.get("client") or (None, 0)
+    _log.info(
+        "http_request" if scope["type"] == "http" else "socket_refused",
+        request_id=request_id_of(scope),
+        method=scope.get("method", "GET"),
+        path=path_of(scope),
+        status=status,
+        code=scope.get(ERROR_CODE),
+        ip=host,
+        key_id=None if caller is None else caller.key_id,
+        seconds=round(time.monotonic() - scope[_STARTED_AT], 3),
+    )
 
 
 def _new_id(scope: Scope) -> str:

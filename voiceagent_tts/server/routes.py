@@ -72,6 +72,14 @@ async def health(request: Request) -> dict[str, Any]:
     }
 
 
+@router.get("/openapi.json", include_in_schema=False)
+async def document(request: Request) -> Response:
+    """Answer with the OpenAPI document."""
+    from voiceagent_tts.server.openapi import made_document  # here: few clients ask for it
+
+    return Response(await made_document(request.app), media_type="application/json")
+
+
 @router.get("/metrics", tags=["operations"])
 async def metrics(request: Request) -> Response:
     """Report the metrics in the Prometheus text format."""

@@ -88,12 +88,8 @@ class _FewFiles:
             loop.default_exception_handler(report)
         elif loop.time() >= self._next_at:
             self._next_at = loop.time() + _WARNING_S
-            _log.warning("open_files_ran_out", problem=str(error), limit=_open_files()[0])
-
-
-def _open_files() -> tuple[int, int]:
-    """The limits on open files of this process: the one in force, and the one that it may have."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            _log.warning("open_files_ran_out", problem=str(error), limit=limit)
 
 
 class _Server(uvicorn.Server):
@@ -229,7 +225,7 @@ def _connectable(host: str) -> str:
 
 def _permit_open_files() -> None:
     """Raise this process's limit on open files, as far as the system permits."""
-    soft, hard = _open_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

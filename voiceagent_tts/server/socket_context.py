@@ -152,7 +152,12 @@ class Refusals:
 
 
 class SocketContext:
-    """Opens a context, feeds it and ends it; no call waits."""
+    """Opens a context, feeds it and ends it; no call waits.
+
+    Attributes:
+        done: how the context ended, once `next_message` has returned its `done`.
+        is_refused: whether the context could not be opened.
+    """
 
     def __init__(
         self,
@@ -165,9 +170,7 @@ class SocketContext:
     ) -> None:
         self.context_id = message.context_id
         self.done: ContextDone | None = None
-        """How the context ended, once `next_message` has returned its `done`."""
         self.is_refused = False
-        """Whether the context could not be opened."""
         self._state = state
         self._connection = connection
         self._socket = socket
@@ -589,16 +592,13 @@ class _Inbox:
 
     @property
     def first(self) -> Input:
-        """The oldest message."""
         return self._messages[0]
 
     @property
     def text(self) -> str:
-        """The text of all messages."""
         return "".join(each.text for each in self._messages if isinstance(each, ContextText))
 
     def put(self, message: Input) -> None:
-        """Append a message."""
         chars = self._chars + _chars_of(message)
         if chars > self._max_chars and not isinstance(message, ContextEnd):
             raise InvalidRequestError(
@@ -610,11 +610,9 @@ class _Inbox:
         self._chars = chars
 
     def pop(self) -> None:
-        """Remove the oldest message."""
         self._chars -= _chars_of(self._messages.popleft())
 
     def clear(self) -> None:
-        """Remove all messages."""
         self._messages.clear()
         self._chars = 0
 
@@ -624,7 +622,6 @@ def _chars_of(message: Input) -> int:
 
 
 def _options(message: ContextOpen) -> ContextOptions:
-    """The synthesizer's options for a context, from the client's message."""
     options = options_of(message)
     return replace(
         options,

@@ -28,7 +28,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.seam.engine_kind import WorkerSpec, kind_of
 from voiceagent_tts.server.admission import ContextOpener
-from voiceagent_tts.server.held import HeldBytes, RecentTexts
+from voiceagent_tts.server.held import RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.settings.group import check_rights, refused
@@ -74,10 +74,7 @@ class _OpenSocket(Protocol):
 
 
 def _check_folders(settings: Settings) -> None:
-    """Refuse a folder setting that names a file, or a folder that cannot be made.
-
-    The default folder of voices is created when it is needed, if it ever is.
-    """
+    """Refuse a folder that cannot be used or made; defaults are made when they are needed."""
     folders = {"voices_folder": (settings.voices_folder, os.R_OK)}
     if settings.redis is not None:
         folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
@@ -114,7 +111,8 @@ class ServerState:
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
-        self.held = HeldBytes()
+        self.held = Counter[str]()
+        """Bytes that the requests of each caller hold; see `Hold`."""
         self.is_draining = False
         self.has_page = False
         """Whether there is a page for people at `/`."""
@@ -229,7 +227,7 @@ class ServerState:
 
     @property
     def clones(self) -> "VoiceFolder":
-        """The cloned voices; as `voice_records`."""
+        """The cloned voices."""
         return self.voice_records.clones
 
     def clones_of(self, key_id: str | None) -> "SeenClones":
@@ -244,14 +242,17 @@ class ServerState:
         workers = self.synthesizer.supervisors.values()
         return tuple({each.capabilities.model: None for each in workers})
 
-    def make_room(self, caller: Caller) -> bool:
-        """Make room for one more socket of a caller; return False if there is none.
+    def make_room(self, caller: Caller) -> None:
+        """Make room for one more socket of a caller.
 
         If all sockets are in use, the caller with the most sockets loses its longest idle one to a
         caller with fewer.
+
+        Raises:
+            OverloadedError: there is no room.
         """
         if len(self.sessions) < self.settings.max_sockets:
-            return True
+            return
         counts = Counter(session.caller.owner for session in self.sessions)
         most = max(counts.values())
         idle = [
@@ -260,11 +261,13 @@ class ServerState:
             if counts[session.caller.owner] == most and session.idle_since is not None
         ]
         if not idle or counts[caller.owner] + 1 >= most:
-            return False
+            raise OverloadedError(
+                f"all {self.settings.max_sockets} sockets of this server are in use",
+                retry_after_ms=1000,
+            )
         _, _, session = min(idle)
         self.sessions.discard(session)
         session.displace()
-        return True
 
     def _end_keys(self, errors: Mapping[str, UnauthorizedError]) -> None:
         """End what is spoken for keys that may not speak any more."""
@@ -370,10 +373,9 @@ class ServerHooks:
 
     Attributes:
         app: takes routes, and `websocket.add_socket` takes sockets.
-        state: what all routes share; `audio_filter`, `file_filter`, `has_page`, `new_voices`,
-            `on_start`, `before_drain`, `on_withdrawal`, `on_close`, `opener.on_request`,
+        state: what all routes share; its attributes are hooks, as are `opener.on_request`,
             `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
-            `voice_records.find_id` are its hooks.
+            `voice_records.find_id`.
         open_paths: paths that need no key, with all paths below them.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; the first that has a path, else OpenAI's.

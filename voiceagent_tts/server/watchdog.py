@@ -48,7 +48,7 @@ class Watchdog:
     @property
     def problem(self) -> str | None:
         """Why the engine may be unable to speak; None if it has generated audio recently."""
-        age_s = time.monotonic() - self._audio_at
+        age_s = time.monotonic() - max(self._succeeded_at, self._synthesizer.audio_at)
         if self._last_error is None and age_s > self._max_age_s:
             return f"the last synthesis that succeeded was {age_s:.1f} s ago"
         return self._last_error
@@ -74,10 +74,6 @@ class Watchdog:
             else:
                 await self.probe()
 
-    @property
-    def _audio_at(self) -> float:
-        return max(self._succeeded_at, self._synthesizer.audio_at)
-
     async def probe(self) -> None:
         """Synthesize one word, and record whether audio was generated."""
         error = await self._try()
@@ -88,7 +84,6 @@ class Watchdog:
         self._last_error = error
 
     async def _try(self) -> str | None:
-        """The problem, or None."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return None if await self._speak() else "the engine generated no audio"
@@ -118,7 +113,6 @@ class Watchdog:
             context.abandon()
 
     def _instruct(self) -> str | None:
-        """An instruction, if the engine of the default voice requires one."""
         voice = self._synthesizer.voices.resolve(None)
         capabilities = self._synthesizer.supervisors[voice.worker].capabilities
         return _PROBE_INSTRUCT if capabilities.needs_instruct else None

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ, TRACEPARENT, ms_to_samples
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     Close,
@@ -42,7 +42,7 @@ from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.error_answers import error_response, refused_request
 from voiceagent_tts.server.held import MEMORY_S
-from voiceagent_tts.server.request_log import log_refusal, note_error, path_of, request_id_of
+from voiceagent_tts.server.request_log import log_request, path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
 from voiceagent_tts.server.state import SLOW_CONSUMER_S, ServerState, draining_error
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -178,7 +178,6 @@ class Session:
                 self._fail(message, context_id, VoiceAgentError.wrapping(error))
 
     def _fail(self, message: Command, context_id: str | None, failure: VoiceAgentError) -> None:
-        """Report a message that the server could not handle, and end its context."""
         context = self._writer.contexts.get(context_id or "")
         if context is None or isinstance(message, ContextCut):
             self._refusals.answer(failure, context_id)
@@ -254,7 +253,6 @@ class Session:
         self._close_if_over()
 
     def _close_if_over(self) -> None:
-        """Close the socket if the client expects it."""
         if self._connection.dialect.closing is not None:
             self.close(*self._connection.dialect.closing)
 
@@ -385,7 +383,6 @@ class SocketWriter:
         return Outgoing([], late=answer) if callable(answer) else Outgoing([answer])
 
     def _next_of_contexts(self) -> Outgoing | None:
-        """One message of the context whose turn it is."""
         context_id = self._ready.popleft()
         context = self.contexts.get(context_id)
         if context is None or not self._may_speak(context_id):
@@ -470,36 +467,19 @@ async def serve_socket(
         query_key: a key from elsewhere than the headers.
     """
     try:
-        session = _session(state, websocket, dialect, query_key)
+        spoken = dialect(auth.check(state, websocket.scope, query_key))
+        if state.is_draining:
+            raise draining_error()
+        state.make_room(caller_of(websocket.scope))
     except VoiceAgentError as error:
         await refuse_socket(websocket, error)
         return
-    await session.run()
+    await Session(state, websocket, spoken).run()
 
 
 async def refuse_socket(websocket: WebSocket, error: VoiceAgentError) -> None:
     """Refuse a socket before it is accepted."""
-    note_error(websocket.scope, error)
     answer = error_response(websocket.scope, error)
     answer.headers["X-Request-Id"] = request_id_of(websocket.scope)
-    log_refusal(websocket.scope, answer.status_code)
+    log_request(websocket.scope, answer.status_code)
     await websocket.send_denial_response(answer)
-
-
-def _session(
-    state: ServerState,
-    websocket: WebSocket,
-    dialect: Callable[[Caller], Dialect],
-    query_key: str | None,
-) -> Session:
-    """As `serve_socket`."""
-    caller = auth.check(state, websocket.scope, query_key)
-    spoken = dialect(caller)
-    if state.is_draining:
-        raise draining_error()
-    if not state.make_room(caller):
-        raise OverloadedError(
-            f"all {state.settings.max_sockets} sockets of this server are in use",
-            retry_after_ms=1000,
-        )
-    return Session(state, websocket, spoken)

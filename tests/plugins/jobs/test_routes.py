@@ -251,7 +251,7 @@ async def test_files_of_jobs_count_for_their_caller(
 ) -> None:
     """Jobs that fill its share together end one by one, each spoken whole."""
     monkeypatch.setattr(held, "MAX_CALLER_BYTES", 400_000)
-    counts, take, save = server.state.held._of_callers, held.Hold.take, JobStorage.save
+    counts, take, save = server.state.held, held.Hold.take, JobStorage.save
     most, begun, goes_on = [0], list[str](), threading.Event()
 
     def noted(hold: held.Hold, size_bytes: int) -> None:

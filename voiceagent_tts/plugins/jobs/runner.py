@@ -35,6 +35,7 @@ from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
 from voiceagent_tts.plugins.speech.server import error_fields
 from voiceagent_tts.plugins.speech.speaking import Listener
 from voiceagent_tts.server.admission import Origin
+from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.state import ServerState
 
 KEEP_S = 86_400.0
@@ -260,7 +261,7 @@ class JobRunner:
             return await self._save_file(job, request, origin)
 
     async def _save_file(self, job: Job, request: SpeechRequest, origin: Origin) -> dict[str, Any]:
-        with self._state.held.hold(f"jobs of {origin.caller.owner}") as hold:
+        with Hold(self._state.held, f"jobs of {origin.caller.owner}") as hold:
             file = await speak_file(self._state, Listener(origin, _never, hold), request)
             name = f"{job.id}.{request.response_format or 'mp3'}"
             await self._store(job, name, file.data)

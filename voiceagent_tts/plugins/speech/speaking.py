@@ -32,9 +32,9 @@ from voiceagent_tts.plugins.speech.encoding import AnswerEncoder, file_encoder, 
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.error_answers import log_if_unexpected
+from voiceagent_tts.server.error_answers import ERROR_CODE, log_if_unexpected
 from voiceagent_tts.server.held import HOLD, Hold
-from voiceagent_tts.server.request_log import note_error, request_id_of
+from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.socket_context import provenance_of
 from voiceagent_tts.server.state import AudioFile, ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
@@ -356,5 +356,5 @@ class SpeechResponse(StreamingResponse):
         except VoiceAgentError as error:
             state: ServerState = self._scope["app"].state.server
             state.metrics.errors.labels(error.code).inc()
-            note_error(self._scope, error)
+            self._scope[ERROR_CODE] = error.code.value
             log_if_unexpected(error, request_id=request_id_of(self._scope))
