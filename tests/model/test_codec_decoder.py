@@ -53,7 +53,7 @@ def test_any_partition_is_the_official_decode(
     assert (decode_in(decoder, codes, portions) - samples).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("reference_frames", [1, 9, 10, 11, 25, 26, 77])
+@pytest.mark.parametrize("reference_frames", [1, 10, 14, 27, 77])
 def test_primed_speech_continues_its_reference(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, reference_frames: int
 ) -> None:
