@@ -159,7 +159,6 @@ def _aligner_tokenizer(first_control: int) -> "Qwen2Tokenizer":
 
 
 def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return names and shapes of a model's tensors, from its config.json."""
     config = read_model_config(folder)
     network = build_network(config, torch.float32, META, "sdpa")
     shapes = dict(_shapes(network.weights()))
@@ -171,7 +170,6 @@ def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def codec_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return names and shapes of a codec's tensors, from its config.json."""
     config = read_codec_config(folder)
     with building(torch.float32, META):
         decoder = CodecDecoder(config.decoder_config)

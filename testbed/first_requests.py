@@ -47,7 +47,6 @@ class _LoadedOnLoop:
         self._thread = threading.get_ident()
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Note a name; find nothing."""
         if threading.get_ident() == self._thread:
             self.names.add(name)
 

@@ -45,11 +45,9 @@ class HAProxyProcess:
         return {row["svname"]: row for row in rows if row["svname"].startswith("replica-")}
 
     def statuses(self) -> list[str]:
-        """Return the status of each replica: `UP`, `DOWN`, `DRAIN`, ..."""
         return [row["status"] for row in self.replicas().values()]
 
     def wait_for(self, *statuses: str) -> None:
-        """Wait until the replicas have these statuses."""
         deadline = time.monotonic() + PATIENCE_S
         while self.statuses() != list(statuses):
             assert time.monotonic() < deadline, f"{self.statuses()}, expected {statuses}"

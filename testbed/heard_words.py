@@ -100,7 +100,6 @@ class HeardWords:
         return rest
 
     def add_times(self, source: Source, *times: WordTimestamp) -> None:
-        """Receive final times."""
         if source in (Source.NATIVE, Source.CACHE):
             self.words.add_exact(times, is_cached=source is Source.CACHE)
         else:

@@ -26,7 +26,6 @@ def phoneme_driver(
 
 @cache
 def heart() -> LoadedVoice:
-    """The voice of hibari's package."""
     return load_voices((DEFAULT_VOICE,))[DEFAULT_VOICE]
 
 

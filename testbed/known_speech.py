@@ -113,7 +113,6 @@ def with_pauses(spoken: KnownSpeech, pauses_ms: Sequence[tuple[int, int]]) -> Kn
 
 
 def with_lead(spoken: KnownSpeech, lead_ms: int) -> KnownSpeech:
-    """Insert silence at the beginning."""
     length = ms_to_samples(lead_ms)
     words = tuple(word.later(length) for word in spoken.words)
     return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
@@ -133,7 +132,6 @@ def with_reverb(spoken: KnownSpeech, decay_s: float = 0.3, seed: int = 0) -> Kno
 
 
 def joined(parts: Sequence[KnownSpeech]) -> KnownSpeech:
-    """Join several texts of one speaker into one context."""
     text, pcm = "", b""
     words: list[WordTimestamp] = []
     for part in parts:
@@ -155,5 +153,4 @@ def joined(parts: Sequence[KnownSpeech]) -> KnownSpeech:
 
 
 def pcm16(samples: npt.NDArray[np.floating]) -> bytes:
-    """Round and clip samples in units of PCM16."""
     return np.clip(np.rint(samples), -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()

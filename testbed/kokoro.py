@@ -31,5 +31,4 @@ def kokoro_files() -> Files:
 
 @cache
 def kokoro_voices() -> dict[str, LoadedVoice]:
-    """All voices; errors as for `kokoro_files`."""
     return load_voices(kokoro_files())

@@ -39,7 +39,6 @@ class Case:
 
     @property
     def checkpoint(self) -> str:
-        """Name of the checkpoint's folder."""
         return self.arguments["checkpoint"]
 
     @property
@@ -79,7 +78,6 @@ class Case:
         return Cloned(clone.speaker_embedding, clone.reference_codes, self.arguments["ref_text"])
 
     def prompt(self, checkpoint: Checkpoint, clone: Cloned | None = None) -> Prompt:
-        """Build our prompt for this call."""
         return PromptBuilder(checkpoint.config, checkpoint.tokenizer).build(
             self.arguments["text"],
             self.voice(clone),

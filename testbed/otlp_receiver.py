@@ -43,7 +43,6 @@ class OtlpReceiver:
         self.bodies: list[bytes] = []
 
     def spans(self) -> list[ReceivedSpan]:
-        """Return every span that has arrived."""
         requests = (ExportTraceServiceRequest.FromString(body) for body in self.bodies)
         return [
             _read(span)
@@ -54,7 +53,6 @@ class OtlpReceiver:
         ]
 
     def named(self, name: str) -> list[ReceivedSpan]:
-        """Return the spans of this name."""
         return [span for span in self.spans() if span.name == name]
 
 
@@ -79,8 +77,6 @@ def _value(value: object) -> str | int | float | bool:
 
 @contextlib.contextmanager
 def receiving() -> Iterator[OtlpReceiver]:
-    """Receive on a free port of this machine within the block."""
-
     class Receiving(Handler):
         def do_POST(self) -> None:
             body = self.read_body()

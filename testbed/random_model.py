@@ -51,7 +51,6 @@ def random_tensor(
 
 
 def config_of(kind: type[_Config], values: Mapping[str, Any]) -> _Config:
-    """Make a configuration of the values of its JSON; unknown keys are ignored."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind) if field.name in values]  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], values[name]) for name in names})
@@ -84,12 +83,10 @@ class RandomModel:
 
     @property
     def config(self) -> ModelConfig:
-        """Configuration of talker and code predictor."""
         return config_of(ModelConfig, self.model)
 
     @property
     def codec_config(self) -> CodecConfig:
-        """Configuration of the codec."""
         return config_of(CodecConfig, self.codec_json)
 
     def checkpoint(

@@ -33,8 +33,6 @@ def frame(
 
 
 class RawWebSocket:
-    """A connection after its handshake."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -70,7 +68,6 @@ class RawWebSocket:
 
 @contextlib.asynccontextmanager
 async def raw_websocket(url: str, path: str) -> AsyncIterator[RawWebSocket]:
-    """Connect to `path` on the server at `url`."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     writer.write(

@@ -39,7 +39,6 @@ class RedisProcess:
 
     @property
     def url(self) -> str:
-        """The address, with database 0."""
         return f"redis://127.0.0.1:{self._port}/0"
 
     def start(self) -> None:

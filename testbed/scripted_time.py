@@ -51,7 +51,6 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         super().__init__(self._scripted)
 
     def time(self) -> float:
-        """Seconds of the scripted clock."""
         return self._scripted.now
 
     def hold_up(self, seconds: float) -> None:

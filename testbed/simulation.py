@@ -69,7 +69,6 @@ class Listener:
     made: int = 0
 
     def receive(self, frames: int, now: float) -> None:
-        """Receive and play the audio of `frames` frames."""
         if self.first_sound is None:
             self.first_sound = now
         elif now > self.clock.playout_end + 1e-9:
@@ -134,7 +133,6 @@ class Simulation:
         self._in_codec: deque[tuple[int, Listener, ActiveSequence, int]] = deque()
 
     def run(self, most_steps: int = 20_000) -> list[Listener]:
-        """Step until all contexts have ended."""
         while self.coming or self.speaking:
             assert self.steps < most_steps, "a context is never served"
             self.step()

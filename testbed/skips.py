@@ -32,7 +32,6 @@ class AllowedSkips:
 
     @classmethod
     def read(cls) -> Self:
-        """Read the list."""
         lists = tomllib.loads(LIST.read_text(encoding="utf-8"))
         return cls(frozenset(lists["optional_part"]), frozenset(lists["other_machine"]))
 
@@ -59,7 +58,6 @@ def name_of(node: pytest.Item | pytest.Collector) -> str:
 
 
 def refuse_skip(report: pytest.TestReport | pytest.CollectReport, objection: str | None) -> None:
-    """Report a skip as a failure where there is an objection."""
     if objection is not None:
         report.outcome = "failed"
         report.longrepr = f"{objection}: {report.longrepr}"

@@ -79,7 +79,6 @@ class Throttled:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of the engine inside, without words where they are dropped."""
         capabilities = self._engine.capabilities
         if self._throttle.without_words:
             return replace(capabilities, has_native_words=False)
@@ -92,7 +91,6 @@ class Throttled:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the engine inside."""
         return self._engine.metrics
 
     def step(self) -> float | None:
@@ -107,7 +105,6 @@ class Throttled:
         return until_due_s if wait_s is None else min(wait_s, until_due_s)
 
     def close(self) -> None:
-        """Close the engine inside."""
         self._engine.close()
 
     def _receive(self, event: Event) -> None:
@@ -173,7 +170,6 @@ class Truth:
         self._folder = folder
 
     def write(self, event: Event) -> None:
-        """Write the audio or words of `event`."""
         match event:
             case AudioStep(rows):
                 for row in rows:

@@ -46,5 +46,4 @@ def random_dataset(folder: Path, base: Path, clips: int) -> Path:
 
 
 def write_codes(path: Path, codes: Tensor) -> None:
-    """Write the codes of a clip, [F, K], as `prepare` does."""
     np.savez_compressed(path, codes=codes.numpy().astype(np.int16), snr_db=np.float64(40.0))

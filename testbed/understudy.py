@@ -26,7 +26,6 @@ class Understudy(TTSService):
         self.said: list[str] = []
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Note `text`."""
         self.said.append(text)
         yield None
 
