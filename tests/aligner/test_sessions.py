@@ -34,13 +34,11 @@ FRAME_BYTES = 3840
 
 
 def drive() -> AlignDriver:
-    """A driver of the sessions of a real online aligner."""
     return AlignDriver(lambda inbox, outbox: OnlineSessions(inbox, outbox, OnlineAligner()))
 
 
 @pytest.fixture(scope="module")
 def spoken() -> tuple[bytes, list[WordTimestamp]]:
-    """`TEXT` spoken by espeak, and the times of its words."""
     driver = segment_driving.Driver()
     events = driver.run(driver.submit(1, TEXT), segment_driving.credit(1))
     words = [word for event in of_type(Words, events) for word in event.words]
@@ -48,7 +46,6 @@ def spoken() -> tuple[bytes, list[WordTimestamp]]:
 
 
 def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
-    """Audio steps with `pcm` for each of the contexts."""
     return [
         AudioStep(
             tuple(
@@ -83,7 +80,6 @@ def test_every_word_is_sent_once_with_the_end_of_the_audio(
 
 
 def test_tentative_words_are_not_final(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
-    """Tentative words begin with the first word that is not final; final words stay final."""
     driver = drive()
     driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
     final = 0

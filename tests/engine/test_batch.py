@@ -33,7 +33,6 @@ ROWS, CAPACITY = 8, 192
 
 
 def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
-    """Build a prompt of the preset voice."""
     build = PromptBuilder(checkpoint.config, checkpoint.tokenizer).build
     return build(text, Preset("Ryan"), "English", is_streaming=is_streaming)
 
@@ -52,7 +51,6 @@ class Listener:
         self.batch = Batch(self.checkpoint.network, ROWS, self.capacity, shapes=self.shapes)
 
     def join(self, row: int, request: Request, **options: Any) -> None:
-        """Start a request in a row."""
         self.first[row] = []
         self.ended.discard(row)
         self.batch.join(row, request.prompt, request.sampling, request.max_frames, **options)
@@ -66,7 +64,6 @@ class Listener:
         return step.made
 
     def cancel(self, row: int) -> None:
-        """Free a row in any state: active, ended or free."""
         self.batch.cancel(row)
         self.ended.discard(row)
 
@@ -84,7 +81,6 @@ class Listener:
 
 
 def alone(checkpoint: Checkpoint, request: Request) -> Tensor:
-    """Generate the codes of a request while every other row is free."""
     listener = Listener(checkpoint)
     listener.join(0, request)
     return listener.finish(0)
@@ -116,7 +112,6 @@ def test_long_prompts_come_in_parts(base: Checkpoint) -> None:
 
 
 def beginning(prompt: Prompt, positions: int) -> Prompt:
-    """Return the first positions of a prompt."""
     text_ids, codec_ids = prompt.text_ids[:positions], prompt.codec_ids[:positions]
     frames = prompt.reference_codes
     if frames is not None:
@@ -154,7 +149,6 @@ def test_pages_that_hold_no_numbers_are_harmless(
 
 
 def test_a_row_that_gets_another_page_goes_on(custom_voice: Checkpoint) -> None:
-    """It has the codes of a row that had all its pages from the start."""
     prompt = prompt_of(custom_voice, "Fox. " * 60, is_streaming=False)
     request = Request(prompt, SAMPLED, 2 + PAGE_POSITIONS - len(prompt))
     whole, growing = (Listener(custom_voice, capacity=2 * PAGE_POSITIONS) for _ in range(2))
@@ -224,7 +218,6 @@ class _Impatient:
 
 
 def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> None:
-    """A row that would end at once makes two frames: the end is allowed from frame 2 on."""
     network = custom_voice.network
     talker = _Impatient(network.config.talker_config.codec_eos_token_id)
     batch = Batch(network, 1, CAPACITY, samplers=(talker, TorchSampler(SamplingBounds())))

@@ -29,7 +29,6 @@ def codes() -> Tensor:
 
 @pytest.fixture(params=[exact_sizes, graph_sizes, fixed_sizes])
 def stream(codes: Tensor, request: pytest.FixtureRequest) -> CodecStream:
-    """Codec rows that start from silence."""
     return CodecStream(load(CUSTOM_VOICE)[1], codes, STREAM, request.param(ROWS, FRAMES).codec)
 
 
@@ -46,7 +45,6 @@ def difference(pcm: bytes, samples: Tensor) -> int:
 
 
 def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> tuple[Sound, ...]:
-    """Decode the frames and collect the sounds that are ready."""
     stream.decode(wanted, dict.fromkeys(wanted, made), STREAM.mark())
     return stream.collect(is_waiting=False)
 
@@ -72,17 +70,6 @@ def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, see
     for row, heard in pcm.items():
         assert heard
         assert difference(heard, whole(codes, row, len(heard) // 2 // FRAME_SAMPLES)) <= 8
-
-
-@torch.inference_mode()
-def test_a_row_gets_what_it_has(stream: CodecStream) -> None:
-    """Frames that do not exist yet are not decoded, and no frame is decoded twice."""
-    stream.start(0, None)
-    stream.start(2, None)
-    assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 1}, made=3)] == [(0, 3), (2, 1)]
-    assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 2}, made=3)] == [(2, 2)]
-    assert decode(stream, {0: 5, 2: 2}, made=3) == ()
-    assert not stream.calls_in_flight
 
 
 @torch.inference_mode()

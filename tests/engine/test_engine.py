@@ -35,7 +35,6 @@ def test_speaks_whole_frames_and_ends(driver: Driver) -> None:
 
 
 def test_the_first_frame_sent_has_sound(driver: Driver) -> None:
-    """Digital silence before the first sound is not sent."""
     first = np.frombuffer(pcm_of(driver.run(*driver.open(1, TEXT)), 1)[: 2 * FRAME_SAMPLES], "<i2")
     assert np.abs(first).max() > 33
 
@@ -140,7 +139,6 @@ def test_a_long_context_keeps_nothing_of_what_it_has_said() -> None:
 
 
 def test_a_flush_ends_what_was_said_so_far(driver: Driver) -> None:
-    """After a flush the text so far is spoken to its end; text that follows is spoken too."""
     submit, credit = driver.open(1, "First part", more=True, feeding="token")
     driver.run(submit, credit, Flush(1))
     ends = [event for event in driver.events if isinstance(event, SegmentEnd)]

@@ -24,7 +24,6 @@ OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, thre
 
 
 def load(**options: object) -> object:
-    """Load an engine with no commands."""
     return load_engine(replace(OPTIONS, **options), list, lambda event: None)  # type: ignore[arg-type]
 
 
@@ -69,7 +68,6 @@ def test_few_bits_are_for_a_cpu() -> None:
 
 @pytest.fixture
 def as_it_was() -> Iterator[None]:
-    """Restore the precision of this process's float32 products."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     backends = (matmul, cudnn.conv, cudnn.rnn)  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]
@@ -125,8 +123,6 @@ class _OnCpu(FolderSource):
 
 @pytest.fixture
 def failing_codec(monkeypatch: pytest.MonkeyPatch) -> FolderSource:
-    """A model whose codec is fused, and then found to be wrong."""
-
     def fuse(decoder: CodecDecoder, max_frames: int) -> str:
         decoder._new_call = lambda *how: DecodeCall(*how)  # is_fused is true from now on
         return "codec: 1 from plain"
@@ -138,7 +134,6 @@ def failing_codec(monkeypatch: pytest.MonkeyPatch) -> FolderSource:
 def test_a_codec_that_cannot_be_fused_is_plain(
     failing_codec: FolderSource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default a GPU has the fused codec; where its check fails, a plain one, and the reason."""
     codec, fault = loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))
     assert fault == "codec: 1 from plain"
     assert not codec.decoder.is_fused

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.simulation import Device, Listener, Simulation, Wish
@@ -70,7 +70,6 @@ paces = st.builds(Pace, ramp=st.sampled_from(RAMPS))
 def several(
     wishes: st.SearchStrategy[Wish], most: int = ROWS, least: int = 1
 ) -> st.SearchStrategy[list[Wish]]:
-    """Lists of contexts."""
     return st.lists(wishes, min_size=least, max_size=most)
 
 
@@ -114,35 +113,7 @@ def test_files_never_delay_a_listener(
 
 
 def by_arrival(simulation: Simulation) -> list[Listener]:
-    """Return the listeners in order of arrival, without files."""
     return [listener for listener in simulation.run() if not listener.wish.is_batch]
-
-
-stalls = st.lists(seconds(0.0, 0.17), max_size=120)
-
-
-@given(several(listeners, most=6), devices, stalls, st.sampled_from(RAMPS))
-def test_a_ramp_costs_no_gap(
-    wishes: list[Wish], device: Device, stalled_s: list[float], ramp: tuple[int, ...]
-) -> None:
-    """If the first window suffices, stalls included, a ramp causes no underrun."""
-    device = replace(device, stalls_s=stalled_s)
-    single = Simulation(wishes, device, Pace(ramp=ramp[:1])).run()
-    assume(not any(listener.gaps for listener in single))
-    ramped = Simulation(wishes, device, Pace(ramp=ramp)).run()
-    assert not any(listener.gaps for listener in ramped)
-
-
-@given(several(listeners), devices)
-def test_no_row_is_ahead_of_its_credit(wishes: list[Wish], device: Device) -> None:
-    """Rows stop at the frame that reaches their listener's credit."""
-    simulation = Simulation(wishes, device)
-    while simulation.coming or simulation.speaking:
-        simulation.step()
-        for listener in simulation.speaking:
-            active = listener.context.active
-            made = listener.frames + (active.pending_frames if active is not None else 0)
-            assert made * FRAME_SAMPLES < listener.context.samples_wanted + FRAME_SAMPLES
 
 
 def test_first_sounds_go_before_listeners_with_plenty() -> None:
@@ -252,7 +223,6 @@ def test_a_step_that_the_machine_held_up_refuses_nobody() -> None:
 
 
 def test_files_leave_rows_to_those_who_listen() -> None:
-    """An eighth of the rows is reserved for contexts with listeners."""
     scheduler = Scheduler(Pace(), rows=16, pages=16)
     contexts = [listening(row=row) for row in range(14)]
     with pytest.raises(OverloadedError, match="14 rows"):
@@ -339,7 +309,6 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
 
 
 def holding(number: int, pages: int, scheduler: Scheduler, *, is_batch: bool) -> EngineContext:
-    """Make a context whose row has pages."""
     context = waiting(number, is_batch=is_batch)
     context.current.text_ids = 10 * (number + 1)
     context.expects_text = False
@@ -394,7 +363,6 @@ def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -
 
 
 def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
-    """Make a context with text, unlimited credit and no row."""
     context = EngineContext(arrival, SpeechOptions(is_batch=is_batch), arrival=arrival)
     context.sequences.append(Sequence(True, text=TextState.COMPLETE))
     context.samples_wanted = 10**12
@@ -402,7 +370,6 @@ def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
 
 
 def listening(row: int = 0, *, is_batch: bool = False) -> EngineContext:
-    """Make a context with text, unlimited credit and a row."""
     context = waiting(row, is_batch=is_batch)
     context.active = ActiveSequence(row)
     return context

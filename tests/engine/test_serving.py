@@ -24,7 +24,6 @@ LONG = "This sentence is one of many that follow each other. " * 9
 
 
 def chunks_of(events: list[Event], context: int) -> list[int]:
-    """Return the number of frames in each audio chunk of a context."""
     steps = (event.rows for event in events if isinstance(event, AudioStep))
     return [
         part.chunk.samples // FRAME_SAMPLES

@@ -21,7 +21,7 @@ from voiceagent_tts.engine.voice_cache import LoadedVoice
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model import tokenizer
 from voiceagent_tts.model.prompt import Preset
-from voiceagent_tts.seam.commands import Append, Cancel, Feeding, Flush, Submit
+from voiceagent_tts.seam.commands import Append, Feeding, Flush, Submit
 from voiceagent_tts.seam.events import Done, Failed
 
 LONG = "The quick brown fox jumps over the lazy dog, and then it rests. " * 60
@@ -35,12 +35,10 @@ def make_context(id: int = 1, feeding: Feeding = "token") -> OpenContext:
 
 
 def submit(context: int, text: str, *, more: bool = False) -> Submit:
-    """The first text of a context."""
     return Submit(context, text, 0, more, "Ryan", "en", feeding="token")
 
 
 def unread_chars(context: OpenContext) -> int:
-    """Characters of a context that its builder has not received."""
     return sum(len(part.text) for part in context.unread if not isinstance(part, Flush))
 
 
@@ -83,7 +81,6 @@ Written = list[tuple[int, str | None]]
 
 
 def sequences_of(context: OpenContext) -> list[tuple[list[int], int, TextState]]:
-    """Return what the sequences of a context consist of."""
     return [(each.ids, each.char_end, each.text) for each in context.sequences]
 
 
@@ -141,17 +138,6 @@ def test_a_step_reads_a_bounded_number_of_characters() -> None:
         before = now
     # A row speaks one id per step: four to five characters.
     assert all(len(LONG) - unread_chars(contexts[id]) >= 14 * 5 for id in range(1, 50))
-
-
-def test_unread_text_of_a_cancelled_context_is_dropped() -> None:
-    """A context that is cancelled with unread text frees its row, and the engine comes to rest."""
-    driver = Driver(rows=2)
-    driver.send(*driver.open(1, LONG * 10, feeding="token"))
-    driver.engine.step()
-    driver.run(Cancel(1))
-    assert driver.engine.rows_used == 0
-    events = driver.run(*driver.open(2, "Hello there.", feeding="token"))
-    assert isinstance(events[-1], Done)
 
 
 def test_rows_that_have_run_out_of_text_are_read_first() -> None:

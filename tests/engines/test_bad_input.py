@@ -33,7 +33,6 @@ def check_spoken(driver: Driver, events: list[Event], submit: Submit) -> None:
 
 @pytest.mark.parametrize("text", [" ", "...", "\U0001f600", "\x00\x07", "---\n", "—", "« »"])
 def test_text_without_speech_ends_at_once(driver: Driver, text: str) -> None:
-    """Text without speech needs no credit and does not advance the clock."""
     assert driver.run(driver.submit(1, text)) == [SegmentEnd(1, len(text), 0), Done(1, 0)]
     driver.run(driver.submit(2, "Hi.", more=True), credit(2))
     end = of_type(SegmentEnd, driver.events)[-1].end_sample

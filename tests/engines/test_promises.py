@@ -129,7 +129,6 @@ def test_the_first_chunk_is_short_and_none_is_long(driver: Driver, engine: str) 
 
 
 def test_a_long_text_does_not_delay_another_contexts_first_audio(driver: Driver) -> None:
-    """A context that is submitted while a long text is spoken gets its first audio next."""
     driver.step(driver.submit(1, LONG_TEXT), credit(1))
     assert 2 in contexts_of(driver.step(driver.submit(2, TEXT), credit(2)))
     driver.run(Cancel(1))
@@ -146,7 +145,6 @@ def test_new_contexts_are_served_in_the_order_in_which_they_came(driver: Driver)
 
 
 def test_the_row_whose_playout_ends_first_is_spoken_first(driver: Driver) -> None:
-    """Among contexts with audio, the earliest end of playout is first."""
     driver.run(*(driver.submit(i, TEXT, more=True) for i in (1, 2)), credit(1), credit(2))
     more = (append(i, " And more of it.", len(TEXT)) for i in (1, 2))
     events = driver.run(*more, credit(1, playout_end=9.0), credit(2, playout_end=3.0))

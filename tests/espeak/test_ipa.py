@@ -12,7 +12,6 @@ ENGLISH = EspeakVoice("gmw/en-US", 50)
 
 
 def printed(library: EspeakLibrary, ipa: str, voice: str) -> str:
-    """The IPA that espeak prints for its own names of `ipa`."""
     library._ipa_tables.clear()  # a new table leaves the voice set, and brackets read
     names = library.ipa_table(voice).names_of(ipa)
     assert names is not None, ipa
@@ -49,7 +48,6 @@ def test_other_symbols_are_refused(library: EspeakLibrary, ipa: str) -> None:
 
 
 def speech_of(library: EspeakLibrary, segment: Segment) -> Speech:
-    """Speak one piece at normal speed."""
     (piece,) = split_pieces(segment, "en")
     assert can_say_ipa(piece, ENGLISH, library)
     delivery = Delivery(ENGLISH, 175, has_end_pause=False, trims_lead=False)

@@ -52,5 +52,4 @@ def test_letters_that_end_a_voice_are_the_same_letters(text: str, read: str) -> 
     ],
 )
 def test_some_voices_do_not_name_some_symbols(voice: str, text: str, read: str) -> None:
-    """Symbols whose names end a voice are spaces in that voice, and stay in others."""
     assert readable(text, voice) == read

@@ -16,7 +16,6 @@ ENGLISH = EspeakVoice("gmw/en-US", 50)
 
 
 def speech_of(library: EspeakLibrary, text: str, **options) -> Speech:
-    """Speak one piece at normal speed."""
     settings = {"words_per_minute": 175, "has_end_pause": False, "trims_lead": False} | options
     (piece,) = split_pieces(Segment(text, 0), "en")
     speech = speak(library, piece, Delivery(voice=ENGLISH, **settings), lambda: True)

@@ -7,17 +7,14 @@ from voiceagent_tts.text.words import split_words
 
 
 def word_at(char_index: int, sample: int) -> SpeechEvent:
-    """A WORD event at `char_index`."""
     return SpeechEvent(EventType.WORD, char_index, sample)
 
 
 def phoneme(sample: int, name: str = "a") -> SpeechEvent:
-    """A phoneme of the last word."""
     return SpeechEvent(EventType.PHONEME, 0, sample, name)
 
 
 def pause(sample: int) -> SpeechEvent:
-    """The beginning of a silence."""
     return phoneme(sample, "_:")
 
 

@@ -18,7 +18,6 @@ class NoNoise:
 
 @pytest.fixture(scope="module")
 def prosody(voice: LoadedVoice) -> Prosody:
-    """Of a sentence."""
     return voice.network.prosody(TEXT, 1.0)
 
 

@@ -10,17 +10,14 @@ from voiceagent_tts.text.words import split_words
 
 
 def knows(phoneme: str) -> bool:
-    """Whether Kokoro has the phoneme."""
     return Network.knows(None, phoneme)  # type: ignore[arg-type]  # no weights are read
 
 
 def reader(language: str) -> EspeakPronouncer:
-    """A reader of a language."""
     return EspeakPronouncer(language, knows)
 
 
 def said_for(language: str, text: str, readings: tuple[Reading, ...] = ()) -> dict[str, str]:
-    """What is said for each of the client's words."""
     phonemes = reader(language).phonemes(said(text, 0, readings))
     assert list(phonemes.offsets) == sorted(phonemes.offsets)
     assert len(phonemes.offsets) == len(phonemes.text)

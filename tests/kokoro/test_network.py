@@ -17,7 +17,6 @@ TEXT = "həlˈO ðˈɛɹ, hˌW ɑɹ ju?"
 
 @pytest.fixture(scope="module")
 def network(voices: dict[str, LoadedVoice]) -> Network:
-    """The default voice."""
     network = voices["af_heart"].network
     assert isinstance(network, Network)
     return network
@@ -25,7 +24,6 @@ def network(voices: dict[str, LoadedVoice]) -> Network:
 
 @pytest.fixture(scope="module")
 def prosody(network: Network) -> Prosody:
-    """Of a sentence."""
     return network.prosody(TEXT, 1.0)
 
 
@@ -63,7 +61,6 @@ def test_parts_sound_like_the_whole(network: Network) -> None:
 
 
 def loudness_db(audio: np.ndarray) -> np.ndarray:
-    """Loudness of each quarter of a second, in dB of full scale."""
     spans = np.array_split(audio, len(audio) // 6_000)
     return np.array([10 * np.log10(np.square(span).mean() + 1e-7) for span in spans])
 

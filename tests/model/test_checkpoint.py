@@ -22,12 +22,10 @@ Tensors = dict[str, Tensor]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the tiny Base checkpoint that a test may change."""
     return Path(shutil.copytree(REFERENCE / "base-0b6", tmp_path / "base"))
 
 
 def rewrite(folder: Path, change: Callable[[Tensors], object]) -> None:
-    """Apply a change to the tensors in the folder's weights file."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -65,8 +63,6 @@ def test_shards_are_read(folder: Path) -> None:
 
 
 def test_a_fine_tuned_checkpoint_loads(folder: Path) -> None:
-    """A fine-tuned custom voice, with one new speaker and no speaker encoder, loads."""
-
     def drop_speaker_encoder(tensors: Tensors) -> None:
         for key in [key for key in tensors if key.startswith("speaker_encoder.")]:
             del tensors[key]
@@ -95,7 +91,6 @@ def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
 
 
 def test_quantized_weights_are_refused(folder: Path) -> None:
-    """Integer weights of a quantized checkpoint are refused, not used as plain numbers."""
     integers = torch.ones(64, dtype=torch.int8)
     rewrite(folder, lambda tensors: tensors.update({"talker.model.norm.weight": integers}))
     with pytest.raises(CheckpointError, match=r"talker\.model\.norm\.weight: type is I8"):

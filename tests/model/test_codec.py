@@ -28,12 +28,10 @@ ENCODER_ONLY_BY_NAME = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of a codec that a test may change."""
     return Path(shutil.copytree(REFERENCE / "base-0b6" / "speech_tokenizer", tmp_path / "codec"))
 
 
 def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a value in config.json."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     change(config)
@@ -41,7 +39,6 @@ def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
 
 
 def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
-    """Apply a change to the tensors in model.safetensors."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -49,13 +46,11 @@ def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) 
 
 @pytest.fixture(scope="module")
 def codes() -> Tensor:
-    """[30, K] int64."""
     with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
         return torch.from_numpy(arrays["codes"][:30]).long()
 
 
 def test_recordings_are_decoded_with_progress(codes: Tensor) -> None:
-    """A decoded recording has 1,920 samples per frame, and decoding reports its progress."""
     reported: list[tuple[int, int]] = []
     samples = load_codec(REFERENCE / "base-0b6").decode(codes, lambda *done: reported.append(done))
     assert samples.shape == (30 * FRAME_SAMPLES,)

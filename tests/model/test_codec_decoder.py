@@ -27,7 +27,6 @@ def decoder() -> CodecDecoder:
 
 @pytest.fixture(scope="module")
 def codes() -> Tensor:
-    """[1, K, 130] int64."""
     with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
         return torch.from_numpy(arrays["codes"]).long().T[None]
 
@@ -77,7 +76,6 @@ def test_half_precision_is_close(codes: Tensor, samples: Tensor) -> None:
 
 
 def test_activations_stay_finite_in_half_precision() -> None:
-    """Exponentials beyond the range of half precision stay finite: they are computed in float32."""
     with building(torch.bfloat16, torch.device("cpu")):
         activation = codec_layers.SnakeBeta(4)
     logarithms = {"a.alpha": 9.0, "a.beta": -12.0}

@@ -52,7 +52,6 @@ def test_what_can_not_be_computed_is_refused(
 
 
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
-    """A missing file, or one that is not JSON, is refused by name."""
     with pytest.raises(CheckpointError, match="generation_config.json: expected a file"):
         read_generation_config(tmp_path)
     (tmp_path / "config.json").write_text("{")
@@ -61,7 +60,6 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_codec_of_another_frame_is_refused(tmp_path: Path) -> None:
-    """A codec whose rates imply other than 1,920 samples per frame is refused."""
     source = REFERENCE / "base-0b6" / "speech_tokenizer" / "config.json"
     config = json.loads(source.read_text())
     config["decoder_config"]["upsample_rates"] = [8, 5, 4, 2]

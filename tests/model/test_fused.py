@@ -197,8 +197,6 @@ class _Spoiled(PlainOperations):
 
 
 class _SpoiledSampler(TorchSampler):
-    """A plain sampler with a wrong code in one row."""
-
     def sample(self, *args: Any, **kwargs: Any) -> Tensor:
         codes = super().sample(*args, **kwargs)
         codes[5] += 1
@@ -206,8 +204,6 @@ class _SpoiledSampler(TorchSampler):
 
 
 def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check at load names every kernel whose result is wrong."""
-
     def spoil(kind: Kernels, attend: Attend) -> Operations:
         return _Spoiled(attend)
 

@@ -24,7 +24,6 @@ ROWS = [(1,), (3,), (2, 40), (7, 1, 5), (1000,)]
 
 
 def linear(inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> Linear:
-    """A layer with random weights."""
     generator = torch.Generator().manual_seed(inputs + outputs)
     layer = Linear(inputs, outputs, bias)
     for parameter in layer.parameters():
@@ -33,7 +32,6 @@ def linear(inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> Linear:
 
 
 def error_of(kernel: Kernel, layer: Linear, x: Tensor) -> float:
-    """Return the relative error of a kernel."""
     made, expected = make(kernel, layer)(x), layer(x)
     assert made.shape == expected.shape
     assert made.dtype == expected.dtype
@@ -110,7 +108,6 @@ def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_packing_keeps_no_plain_weights() -> None:
-    """Every layer is replaced, and the plain weights are freed."""
     module = torch.nn.Sequential(
         torch.nn.Sequential(linear(8, 8, True, torch.float32)), linear(8, 8, False, torch.float32)
     )

@@ -11,7 +11,6 @@ from voiceagent_tts.text.words import split_words
 
 
 def said_for(phonemes: Phonemes, text: str) -> dict[str, str]:
-    """What is said for each of the client's words."""
     found = {}
     for word in split_words(text):
         start = bisect_left(phonemes.offsets, word.char_start)

@@ -26,7 +26,6 @@ def test_both_parts_compute_what_the_whole_graph_computes(voice: LoadedVoice) ->
 
 
 def test_a_graph_without_the_tensor_is_refused() -> None:
-    """The error names the tensor; a file that is no graph is refused too."""
     content = published_voices()["heart"].file.read_bytes()
     with pytest.raises(ValueError, match="/nothing"):
         cut(content, ["ids"], ["/nothing"])

@@ -28,7 +28,6 @@ BROKEN = WorkerSpec("no-such-aligner")
 
 @pytest.fixture
 async def aligners() -> AsyncIterator[Aligners]:
-    """Two processes of the online aligner."""
     supervisors = [Supervisor(WorkerSpec("online")) for _ in range(2)]
     started = Aligners({Source.ONLINE: supervisors})
     await started.start()
@@ -44,7 +43,6 @@ def attach(aligners: Aligners) -> "tuple[list[AlignerHandle], asyncio.Queue[Alig
 
 
 def workers(aligners: Aligners) -> list[WorkerClient]:
-    """Return the running processes."""
     supervisors = aligners.supervisors.values()
     return [supervisor.worker for supervisor in supervisors if supervisor.worker is not None]
 
@@ -134,7 +132,6 @@ async def test_an_aligner_that_does_not_answer_is_left(
 
 
 async def test_an_aligner_that_cannot_start_is_left_out() -> None:
-    """A server starts without an aligner that it does not require."""
     aligners = Aligners(
         {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [Supervisor(BROKEN)]}
     )
@@ -147,7 +144,6 @@ async def test_an_aligner_that_cannot_start_is_left_out() -> None:
 
 
 async def test_a_required_aligner_must_start() -> None:
-    """The start fails with the reason of the required aligner that cannot start."""
     aligners = Aligners({Source.FORCED: [Supervisor(BROKEN)]}, is_required=True)
     with pytest.raises(EngineError, match="ended with status 2"):
         await aligners.start()

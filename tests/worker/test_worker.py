@@ -38,7 +38,6 @@ ALL_OF_IT = 10**9
 
 @pytest.fixture
 async def worker() -> AsyncIterator[WorkerClient]:
-    """A worker on the embedded voice."""
     client = await WorkerClient.start(WorkerSpec("espeak"))
     yield client
     await client.close()
@@ -54,7 +53,6 @@ def speak(worker: WorkerClient, text: str = TEXT) -> "tuple[int, asyncio.Queue[E
 
 
 async def collect(events: "asyncio.Queue[Event]") -> list[Event]:
-    """Collect every event up to the one that frees the row."""
     collected: list[Event] = []
     while not collected or not isinstance(collected[-1], (Done, Cancelled, Failed)):
         collected.append(await events.get())

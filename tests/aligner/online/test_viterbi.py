@@ -32,7 +32,6 @@ def advance(paths: ViterbiSearch, rows: np.ndarray) -> None:
 
 
 def step(paths: ViterbiSearch, window: range, rows: np.ndarray) -> None:
-    """Advance the search without any gaps."""
     no_gap = np.full((len(rows), 2), np.inf, np.float32)
     paths.advance(window, rows, no_gap, np.zeros(len(window) + 1, np.bool_))
 
