@@ -27,7 +27,6 @@ class Device:
         start_s: seconds to prefill one sequence.
         step_s: seconds of a step without rows.
         row_s: additional seconds per row.
-        stalls_s: additional seconds of each of the first steps.
         lag_steps: steps until decoded audio arrives.
     """
 
@@ -35,7 +34,6 @@ class Device:
     start_s: float = 0.005
     step_s: float = 0.01
     row_s: float = 0.0005
-    stalls_s: Sequence[float] = ()
     lag_steps: int = 0
 
 
@@ -129,7 +127,6 @@ class Simulation:
         self.speaking: list[Listener] = []
         self.free_rows = set(range(device.rows))
         self.longest_step_s = 0.0
-        self._stalls = iter(device.stalls_s)
         self._in_codec: deque[tuple[int, Listener, ActiveSequence, int]] = deque()
 
     def run(self, most_steps: int = 20_000) -> list[Listener]:
@@ -195,7 +192,6 @@ class Simulation:
         device, rows = self.device, len(plan.step)
         seconds = device.step_s + device.row_s * rows + device.start_s * len(plan.start)
         if plan.step:
-            seconds += next(self._stalls, 0.0)
             self.scheduler.costs.record(rows, len(plan.start), seconds)
         self.now += seconds
         of = {id(listener.context): listener for listener in self.speaking}

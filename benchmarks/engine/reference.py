@@ -276,7 +276,7 @@ def prepared_checkpoint(folder: Path | None) -> Path:
         return folder.absolute()
     made = _OUT / "random-0.6b"
     if not (made / "speech_tokenizer" / "model.safetensors").exists():
-        argv = ["-m", "testbed.checkpoint", "--out", str(made), "--size", "0.6b"]
+        argv = ["-m", "benchmarks.random_models.on_disk", "--out", str(made), "--size", "0.6b"]
         subprocess.run(
             [sys.executable, *argv],
             check=True,

@@ -60,7 +60,6 @@ def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
 def test_every_word_is_sent_once_with_the_end_of_the_audio(
     spoken: tuple[bytes, list[WordTimestamp]],
 ) -> None:
-    """Each of several contexts gets all of its words, in order, then `Done`."""
     pcm, truth = spoken
     driver = drive()
     for context in (1, 2):
@@ -77,18 +76,6 @@ def test_every_word_is_sent_once_with_the_end_of_the_audio(
         for word, true in zip(driver.words(context), truth, strict=True):
             assert word.start_sample == pytest.approx(true.start_sample, abs=2400)
     assert driver.sessions.rows_used == 0
-
-
-def test_tentative_words_are_not_final(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
-    driver = drive()
-    driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
-    final = 0
-    for step in audio(spoken[0], 1):
-        (aligned,) = driver.step(step)
-        assert isinstance(aligned, Aligned)
-        final += len(aligned.words)
-        if aligned.tentative:
-            assert aligned.tentative[0].word == split_words(TEXT)[final]
 
 
 def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestamp]]) -> None:

@@ -159,7 +159,7 @@ def test_a_failure_is_in_the_log_with_its_whole_traceback(
     assert run(out, "cap-0.6b") == 1
     log = (out / LOG).read_text()
     assert "Traceback (most recent call last)" in log
-    assert "testbed/random_model.py" in log
+    assert "benchmarks/random_models/in_memory.py" in log
     assert "CheckpointError" in capfd.readouterr().out
     assert {file.name for file in out.iterdir()} == {RESULTS, LOG}
 

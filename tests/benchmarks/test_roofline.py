@@ -7,7 +7,6 @@ import torch
 from pydantic import TypeAdapter
 
 from benchmarks.engine.roofline import Card, Roofline, body_weights, codec_weights, known_card
-from testbed.checkpoint import META
 from testbed.published import CODEC, SIZES, model_config
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
@@ -37,7 +36,7 @@ def matrices(module: torch.nn.Module) -> int:
 def test_weights_are_those_of_the_network() -> None:
     """The weights of a pass are those of its modules, without norms, for all sizes."""
     for config in (roofline("1.7b").model, read_model_config(REFERENCE)):
-        network = build_network(config, torch.bfloat16, META, "sdpa")
+        network = build_network(config, torch.bfloat16, torch.device("meta"), "sdpa")
         talker, predictor = network.talker.transformer, network.code_predictor.transformer
         for transformer, sizes in (
             (talker, config.talker_config),
@@ -53,7 +52,7 @@ def test_weights_are_those_of_the_network() -> None:
 def test_codec_weights_are_those_of_the_decoder() -> None:
     """The matrices of the codec's decoder are counted, for published and tiny sizes."""
     for sizes in (DECODER, read_codec_config(REFERENCE / "speech_tokenizer").decoder_config):
-        with building(torch.float32, META):
+        with building(torch.float32, torch.device("meta")):
             decoder = CodecDecoder(sizes)
         codebooks = matrices(decoder.codebooks)
         assert codec_weights(sizes) == pytest.approx(matrices(decoder) - codebooks, rel=1e-3)

@@ -122,7 +122,6 @@ def beginning(prompt: Prompt, positions: int) -> Prompt:
 @pytest.mark.parametrize("name", ["custom_voice-1b7-02", "base-0b6-01"])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, share: float) -> None:
-    """A prompt with a computed prefix gives the codes of a prompt that is prefilled whole."""
     case = next(case for case in all_cases() if str(case) == name)
     checkpoint = load_tiny(case.checkpoint)
     prompt = case.prompt(checkpoint)
@@ -163,7 +162,6 @@ def test_a_row_that_gets_another_page_goes_on(custom_voice: Checkpoint) -> None:
 def test_prompts_of_a_burst_share_passes(
     custom_voice: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Short prompts that start together are prefilled sixteen at a time."""
     shared: list[int] = []
     run = Passes.prefill
 
@@ -183,7 +181,6 @@ def test_prompts_of_a_burst_share_passes(
 def test_padding_writes_into_no_page_of_a_beginning_that_failed(
     custom_voice: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages lent to a computation that runs out of memory belong to other rows afterwards."""
     batch = Batch(custom_voice.network, ROWS, CAPACITY)
     before = batch._table.padded(np.zeros(0, int), 1)
 
@@ -249,7 +246,6 @@ def test_a_row_that_needs_its_text_does_not_end_before() -> None:
 
 
 def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
-    """A row makes no more frames than its limit and its capacity allow."""
     prompt = prompt_of(custom_voice)
     requests = [Request(prompt, GREEDY, most) for most in (1, 7, 10_000)]
     small = len(prompt) + 9

@@ -54,7 +54,6 @@ def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> t
     "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2))]
 )
 def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, seed: int) -> None:
-    """Rows decoded in windows of any size, paused and restarted, match an offline decode."""
     rng = random.Random(seed)
     pcm = dict.fromkeys(range(ROWS), b"")
     for row in pcm:
@@ -74,7 +73,6 @@ def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, see
 
 @torch.inference_mode()
 def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
-    """Audio in flight is discarded when its row is dropped or restarted."""
     for row in range(ROWS):
         stream.start(row, None)
     stream.decode({0: 2, 1: 2, 2: 2}, dict.fromkeys(range(ROWS), 2), STREAM.mark())
@@ -100,7 +98,6 @@ def test_a_first_frame_waits_for_no_other_window() -> None:
 def test_calls_are_each_frame_once(
     wanted: dict[int, int], decoded: list[int], sizes: Sizes
 ) -> None:
-    """Each call has one window size and fits its maximum; each frame is decoded once, in order."""
     taken: dict[int, list[int]] = {row: [] for row in wanted}
     for frames, windows in split_windows(wanted, decoded, sizes.codec):
         assert 0 < len(windows) <= sizes.codec[frames][-1]

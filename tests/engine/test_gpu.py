@@ -124,7 +124,6 @@ def test_fused_is_plain() -> None:
 
 
 def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> None:
-    """After the start no graph is added, and speaking allocates no more GPU memory."""
     streams = {id(stream): stream for stream in (graphed._stream, graphed._codec._stream)}
     captured = sum(stream.graphs for stream in streams.values())
     assert captured == graphed.graphs.count
@@ -139,7 +138,6 @@ def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> N
 
 
 def test_float32_chooses_what_the_cpu_chooses() -> None:
-    """Along the reference's speech GPU and CPU choose equal codes, except for near ties."""
     same = total = 0
     for name in (CUSTOM_VOICE, "base-0b6"):
         here, there = (

@@ -43,7 +43,6 @@ def test_what_is_said_again_with_a_difference_is_no_circle(seed: int) -> None:
 @pytest.mark.parametrize("lag", [0, 12, 36])
 @pytest.mark.parametrize("cycle", [(7,), (7, 8), tuple(range(12))])
 def test_silence_that_repeats_its_codes_ends_quietly(cycle: tuple[int, ...], lag: int) -> None:
-    """After speech, silence of one code or of few is not noise, whenever its audio arrives."""
     detector = RunawayDetector()
     codes = [*range(100, 120), *(cycle * 70)[:70]]
     for number, code in enumerate(codes):
@@ -59,7 +58,6 @@ def test_silence_that_repeats_its_codes_ends_quietly(cycle: tuple[int, ...], lag
 
 @pytest.mark.parametrize("lag", [0, 12, 36])
 def test_silence_after_a_short_text_ends_quietly_beyond_its_cap(lag: int) -> None:
-    """It has five seconds to end, whenever its audio arrives; sound beyond the cap is noise."""
     cap = frame_cap(3)
     detector = RunawayDetector()
     for number in range(cap + 20 + lag):
@@ -171,7 +169,6 @@ def test_windows_of_frames_end_where_the_text_is_lost(sick: Sick) -> None:
 
 
 def test_a_silent_model_is_tried_once_more(sick: Sick) -> None:
-    """After two sequences with two seconds of silence each, the text is lost."""
     sick.fall_silent()
     driver = sick.driver()
     driver.send(*driver.open(1, TEXT))
@@ -197,7 +194,6 @@ def test_a_later_sequence_without_a_sound_is_not_spoken(sick: Sick) -> None:
 
 
 def test_a_stillborn_run_is_spoken_with_another_seed(sick: Sick) -> None:
-    """A sequence that ends within two frames is not sent; one with another seed replaces it."""
     (codes,) = sick.codes(range(1), 3)
     sick.head[sick.end] = 1.2 * sick.head[codes[2, 0]]  # the end is likely, but not certain
     runs = sick.codes(range(32), 8)

@@ -189,7 +189,6 @@ async def first_event(supervisor: Supervisor) -> object:
 
 
 async def test_a_worker_that_started_anew_is_the_same_worker() -> None:
-    """The process keeps its number and its parent, and speaks; the supervisor restarts nothing."""
     supervisor = supervised({"replay": "illegal access"}, {})
     await supervisor.start()
     try:

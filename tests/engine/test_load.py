@@ -40,7 +40,6 @@ def load(**options: object) -> object:
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> None:
-    """A setting that this machine does not support is refused before anything loads."""
     with pytest.raises((VoiceAgentError, ValueError), match=sentence):
         load(**options)
 

@@ -79,6 +79,5 @@ def fixed_runs() -> Iterator[bytes]:
 
 
 def test_one_shape_gives_the_same_bits() -> None:
-    """With a fixed shape, rows with fixed seeds are bit-identical in codes and sound."""
     first, second = fixed_runs()
     assert first == second

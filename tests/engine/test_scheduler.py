@@ -149,36 +149,13 @@ def test_a_row_that_waits_for_a_first_sound_keeps_its_window(
     assert scheduler.plan([rich, new], 0.0).decode == [(new, 1), (rich, undecoded)]
 
 
-def test_the_driest_listener_starts_first() -> None:
-    """A context close to an underrun between two sequences starts before a new context."""
-    rolling, new, file = waiting(0), waiting(1), waiting(2, is_batch=True)
-    rolling.record_sent(SAMPLE_RATE_HZ // 10, 0.0)
-    scheduler = Scheduler(Pace(), rows=3, pages=3)
-    assert scheduler.plan([file, new, rolling], 0.0).start == [rolling, new]
-    rolling.record_sent(SAMPLE_RATE_HZ, 0.0)
-    assert scheduler.plan([file, new, rolling], 0.0).start == [new, rolling]
-    assert scheduler.plan([file], 0.0).start == [file]
-
-
 def test_a_reply_that_was_heard_is_no_first_sound() -> None:
-    """Cached audio that is still to be heard gives its context as much time as the engine's own."""
     cached, new = waiting(0), waiting(1)
     cached.continues = True
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     cached.update_credit(Credit(0, 2.0, EVERYTHING))
     assert scheduler.plan([cached, new], 0.0).start == [new, cached]
     assert scheduler.plan([cached, new], 1.9).start == [cached, new]
-
-
-def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
-    """A prefill longer than a listener's lead waits for one step, and then runs in any case."""
-    scheduler = Scheduler(Pace(), rows=2, pages=2)
-    scheduler.costs.record(1, 0, 0.01)
-    scheduler.costs.record(1, 1, 0.06)
-    speaking, new = listening(), waiting(1)
-    speaking.record_sent(SAMPLE_RATE_HZ // 50, 0.0)
-    assert scheduler.plan([speaking, new], 0.0).start == []
-    assert scheduler.plan([speaking, new], 0.0).start == [new]
 
 
 @pytest.mark.parametrize(("is_measured", "p95_s"), [(False, 0.42), (True, 0.04)])
@@ -231,7 +208,6 @@ def test_files_leave_rows_to_those_who_listen() -> None:
 
 
 def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
-    """The retry time follows from the remaining text and the listener's credit."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     scheduler.costs.record(2, 0, 0.01)
     soon, later = listening(row=0), listening(row=1)
@@ -243,18 +219,6 @@ def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
     assert refused([soon, later], scheduler) == pytest.approx(1800)
     soon.expects_text = later.expects_text = True
     assert refused([soon, later], scheduler) == 1000
-
-
-def test_nobody_is_told_to_try_again_at_once() -> None:
-    """A context that has made all of its likely frames may still be there in the next step."""
-    scheduler = Scheduler(Pace(), rows=1, pages=1)
-    context = listening()
-    context.sequences[0].text_ids = 1
-    context.expects_text = False
-    context.current.detector.frames = context.sequences[0].likely_frames
-    with pytest.raises(OverloadedError, match=r"try again in 0\.1 s") as error:
-        scheduler.admit([context], is_batch=False)
-    assert error.value.retry_after_ms == 100
 
 
 @given(
@@ -317,7 +281,6 @@ def holding(number: int, pages: int, scheduler: Scheduler, *, is_batch: bool) ->
 
 
 def test_a_file_grows_into_no_page_that_listeners_are_left() -> None:
-    """An eighth of the pages is for them, as long as there is one."""
     scheduler = Scheduler(Pace(), rows=4, pages=16)
     file = holding(0, 13, scheduler, is_batch=True)
     listener = holding(1, 1, scheduler, is_batch=False)
@@ -343,7 +306,6 @@ def test_a_file_gets_every_page_that_it_has_reserved() -> None:
 
 
 def test_a_row_that_finds_no_page_leaves_its_own_to_the_next() -> None:
-    """Of two rows that are full in one step, one goes on."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     first, second = (holding(number, 1, scheduler, is_batch=False) for number in range(2))
     contexts = [first, second]

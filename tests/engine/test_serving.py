@@ -72,7 +72,6 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
 
 
 def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
-    """An impossible preparation is skipped, and a context with its settings gets the error."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "instruct": "Slowly. " * 500}
     driver.run(Prepare("vivian", "en", options=SpeechOptions(options["instruct"])))
@@ -83,7 +82,6 @@ def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
 
 
 def test_a_beginning_that_never_fits_costs_no_other() -> None:
-    """One that is larger than the memory for all is skipped, and earlier ones stay."""
     driver = Driver(step_s=0.0)
     options = {"voice": "vivian", "language": "en", "feeding": "token"}
     driver.run(Prepare(**options))
@@ -148,7 +146,6 @@ def test_a_run_waits_for_what_others_hold() -> None:
 
 
 def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
-    """Its audio so far is sent, the context fails as overloaded, and the row's next user speaks."""
     driver = Driver(parts=load(max_frames=60), pages=2)
     instruct = "Speak as one who has told the same story many times. " * 4  # most of a page
     driver.send(*driver.open(1, TEXT, instruct=instruct))
@@ -205,7 +202,6 @@ def test_a_row_that_has_ended_keeps_no_page_for_its_audio(monkeypatch: pytest.Mo
 
 
 def test_what_listeners_lack_is_counted() -> None:
-    """Gaps from missing frames are underruns; gaps from missing text are not."""
     slow = Driver(step_s=0.2)
     slow.run(*slow.open(1, TEXT))
     assert slow.engine.metrics["underruns_total"] > 5

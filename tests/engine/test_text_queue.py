@@ -43,7 +43,6 @@ def unread_chars(context: OpenContext) -> int:
 
 
 def test_a_first_text_finds_everything_loaded() -> None:
-    """After `read_first_text` no text that grows inside a word loads the composed characters."""
     composing = tokenizer._composing
     composing.cache_clear()
     read_first_text(load()[0].tokenizer)
@@ -160,7 +159,6 @@ def test_rows_that_have_run_out_of_text_are_read_first() -> None:
 
 
 def test_a_number_that_is_used_again_is_another_context() -> None:
-    """Text of a context is read although the one that had its number before has text left."""
     old, new = make_context(), make_context()
     contexts = {1: old}
     queue = TextQueue(contexts)

@@ -57,7 +57,6 @@ def speech_of(library: EspeakLibrary, segment: Segment) -> Speech:
 
 
 def test_a_reading_sounds_as_it_is_said(library: EspeakLibrary) -> None:
-    """As the same text does, in letters or in IPA; its word has the span of the written form."""
     said, *plain = speech_of(library, Segment("Say engine x now.", 0)).words
     for reading in (Reading(4, 9, "engine x"), Reading(4, 9, "nginx", "ˈɛndʒɪn ˈɛks")):
         words = speech_of(library, Segment("Say xxxxx now.", 0, (reading,))).words

@@ -60,7 +60,6 @@ def test_speech_ends_in_silence(library: EspeakLibrary) -> None:
 
 
 def test_what_cannot_be_pronounced_has_words_but_no_sound(library: EspeakLibrary) -> None:
-    """Espeak skips a lone Hawaiian ʻokina; the word is still reported."""
     speech = speech_of(library, "\u02bb")
     assert speech.pcm == b""
     assert len(speech.words) == 1

@@ -26,7 +26,6 @@ def test_a_seed_makes_the_audio_reproducible(driver: Driver) -> None:
 
 
 def test_words_have_exact_times_and_those_without_a_sound_no_length(driver: Driver) -> None:
-    """Each word comes once, in order, between its neighbours; the client can see the guess."""
     text = "Say 你好 now."
     words = words_of(driver.run(driver.submit(1, text), credit(1)), 1)
     assert [word.word for word in words] == split_words(text)
@@ -38,7 +37,6 @@ def test_words_have_exact_times_and_those_without_a_sound_no_length(driver: Driv
 
 
 def test_ipa_that_cannot_be_said_is_warned_of_once(driver: Driver) -> None:
-    """The context is spoken all the same, with its letters."""
     readings = (Reading(0, 5, "Hello", "日"),)
     events = driver.run(driver.submit(1, TEXT, more=True, readings=readings), credit(1))
     events += driver.run(append(1, " Again.", len(TEXT)))
@@ -49,7 +47,6 @@ def test_ipa_that_cannot_be_said_is_warned_of_once(driver: Driver) -> None:
 def test_an_error_while_speaking_fails_one_context(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others continue, and the message has none of the text."""
     driver.run(driver.submit(1, LONG_TEXT), credit(1, 5_000))
     row = driver.engine._rows[1]
     monkeypatch.setattr(row.speech._decoder, "samples", None)

@@ -46,7 +46,6 @@ def said_for(language: str, text: str, readings: tuple[Reading, ...] = ()) -> di
 def test_a_text_is_read_with_kokoros_symbols(
     language: str, text: str, expected: dict[str, str]
 ) -> None:
-    """Affricates and diphthongs are one symbol, marks stay, and each word has its own sounds."""
     found = said_for(language, text)
     assert {word: found[word] for word in expected} == expected
 

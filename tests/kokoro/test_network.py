@@ -30,7 +30,6 @@ def prosody(network: Network) -> Prosody:
 def test_both_parts_compute_what_the_whole_graph_computes(
     network: Network, prosody: Prosody
 ) -> None:
-    """The samples are equal, and their number is that of the durations."""
     with skipped_if_missing():
         whole = graph.session(kokoro_files().model.read_bytes())
     ids = [0, *(_IDS[phoneme] for phoneme in TEXT), 0]

@@ -69,7 +69,6 @@ def test_every_tensor_is_used(folder: Path) -> None:
 
 
 def test_the_25_hz_codec_is_refused(folder: Path) -> None:
-    """A codec of another frame rate is refused with the file, the key and both rates."""
     change_config(folder, lambda config: config.update(model_type="qwen3_tts_tokenizer_25hz"))
     expected = r"config\.json: model_type: .*12hz.*, got 'qwen3_tts_tokenizer_25hz'"
     with pytest.raises(CheckpointError, match=expected) as caught:
@@ -81,7 +80,6 @@ def test_the_25_hz_codec_is_refused(folder: Path) -> None:
     "key", ["decoder.decoder.4.block.4.act2.beta", "encoder.downsample.conv.weight"]
 )
 def test_a_missing_tensor_is_named(folder: Path, key: str) -> None:
-    """A codec that lacks a tensor is refused; the error names the key."""
     change_weights(folder, lambda tensors: tensors.pop(key))
     load = load_codec_encoder if key.startswith("encoder.") else load_codec
     with pytest.raises(CheckpointError, match=f"{key}: is not in"):

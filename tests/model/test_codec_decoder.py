@@ -47,7 +47,6 @@ def decode_in(decoder: CodecDecoder, codes: Tensor, portions: list[int]) -> Tens
 def test_any_partition_is_the_official_decode(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, seed: int
 ) -> None:
-    """Calls of random lengths, joined, give the official package's samples."""
     portions = random_windows(130, random.Random(seed))
     assert (decode_in(decoder, codes, portions) - samples).abs().max() < TOLERANCE
 
@@ -56,7 +55,6 @@ def test_any_partition_is_the_official_decode(
 def test_primed_speech_continues_its_reference(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, reference_frames: int
 ) -> None:
-    """After priming with a reference, speech equals the end of a decode of both together."""
     state = decoder.new_state(1, 13)
     prime(decoder, codes[..., :reference_frames], state)
     end = reference_frames + 13

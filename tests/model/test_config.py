@@ -45,7 +45,6 @@ def changed(tmp_path: Path, change: dict[str, Any], source: str = "base-0b6") ->
 def test_what_can_not_be_computed_is_refused(
     tmp_path: Path, change: dict[str, Any], key: str
 ) -> None:
-    """A model that the network cannot compute is refused; the error names the file and the key."""
     with pytest.raises(CheckpointError, match=key) as error:
         read_model_config(changed(tmp_path, change))
     assert str(tmp_path / "config.json") in str(error.value)

@@ -46,7 +46,6 @@ def error_of(kernel: Kernel, layer: Linear, x: Tensor) -> float:
 def test_a_kernel_is_its_plain_twin(
     kernel: Kernel, rows: tuple[int, ...], inputs: int, outputs: int, bias: bool
 ) -> None:
-    """For any input shape, a usable kernel's relative error is within its bound."""
     if not works(kernel, torch.float32) or not fits(kernel, inputs):
         assert kernel != "plain"
         return
@@ -91,8 +90,6 @@ def test_rows_of_a_batch_do_not_influence_each_other(kernel: Kernel) -> None:
 
 
 def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that raises an error or computes something else is not used."""
-
     def missing(linear: Linear) -> torch.nn.Module:
         raise RuntimeError("no such operator")
 

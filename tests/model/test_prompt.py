@@ -159,6 +159,5 @@ def with_reference(**others: torch.Tensor) -> bytes:
     ],
 )
 def test_other_bytes_are_no_voice(stored: bytes) -> None:
-    """Bytes that are not a voice file are refused; a pickle is never loaded."""
     with pytest.raises(InvalidRequestError, match="expected a voice file"):
         Cloned.from_bytes(stored)

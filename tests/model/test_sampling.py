@@ -124,7 +124,6 @@ def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
     ],
 )
 def test_draws_follow_the_reference_s_filters(settings: SamplingSettings) -> None:
-    """Penalty, end, suppressed ids, temperature, top-k and top-p draw codes as the library does."""
     history = [0, 1, 2, 3, 7, 11, 20]
     probabilities = reference_probabilities(settings, history, 1.3)
     drawn = draw(settings, history, 1.3)
@@ -186,7 +185,6 @@ def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
 
 
 def test_a_checkpoint_s_own_settings_are_read() -> None:
-    """Talker and code predictor have separate settings in generation_config.json."""
     params = sampling_params(read_generation_config(REFERENCE / "base-0b6"), seed=3)
     assert params == SamplingParams(SamplingSettings(), SamplingSettings(), 1.05, 3)
 

@@ -11,7 +11,6 @@ TEXT = "həlˈO ðˈɛɹ."
 
 
 def test_both_parts_compute_what_the_whole_graph_computes(voice: LoadedVoice) -> None:
-    """Durations, pitch and spectra of the two parts are those of the package's own graph."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     file = published_voices()["heart"].file

@@ -68,23 +68,9 @@ async def test_a_context_is_followed_to_its_end(aligners: Aligners) -> None:
     assert not any(worker.rows_used for worker in workers(aligners))
 
 
-async def test_contexts_are_spread(aligners: Aligners) -> None:
-    """Contexts take turns over the processes, and free their rows when they close."""
-    handles = [attach(aligners)[0][0] for _ in range(6)]
-    assert [worker.rows_used for worker in workers(aligners)] == [3, 3]
-    for handle in handles[:3]:
-        handle.expect(WORDS)
-        handle.follow("en", "v")
-    for handle in handles:
-        handle.release()
-        handle.release()
-    await until(lambda: not any(w.rows_used for w in workers(aligners)), "all rows are free")
-
-
 async def test_a_dead_aligner_is_reported_and_not_waited_for(
     aligners: Aligners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Contexts that it followed receive `Failed`; a new one gets another process, or none."""
     start, may_start = WorkerClient.start, asyncio.Event()
 
     async def start_later(*arguments: Any) -> WorkerClient:
@@ -113,7 +99,6 @@ async def test_a_dead_aligner_is_reported_and_not_waited_for(
 async def test_an_aligner_that_does_not_answer_is_left(
     aligners: Aligners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that hangs receives no backlog of audio: the context fails there, once."""
     monkeypatch.setitem(module._ANSWER_TIMEOUT_S, Source.ONLINE, 0.0)
     (handle,), answers = attach(aligners)
     stopped = next(worker for worker in workers(aligners) if worker.rows_used)

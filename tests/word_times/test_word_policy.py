@@ -60,7 +60,6 @@ def starts_ms(taken: tuple[WordTimestamp, ...]) -> list[int]:
 
 
 def test_the_best_source_waits_for_nothing() -> None:
-    """The times of the best available source are published at once: forced, else online ones."""
     for best, sources in ((Source.FORCED, ALL), (Source.ONLINE, [Source.ONLINE])):
         policy = policy_of(*sources)
         policy.add_times(best, [at(WORDS[0], 400)])
@@ -143,7 +142,6 @@ def test_the_first_word_waits_for_speech_of_a_voice_that_is_known(
 
 
 def test_a_whisper_is_not_taken_for_noise() -> None:
-    """A word that the aligner has heard needs no level; nor does any after three seconds."""
     heard, unheard = (WordPolicy([Source.ONLINE], 5_000) for _ in range(2))
     for policy in (heard, unheard):
         policy.expect(WORDS)
@@ -246,12 +244,12 @@ def test_words_that_left_by_an_estimate_are_sent_again_when_they_have_moved() ->
     policy.set_tentative([at(WORDS[0], 10), at(WORDS[1], 115), at(WORDS[2], 400)])
     moved = [at(WORDS[0], 10), at(WORDS[1], 115), at(WORDS[2], 400)]
     assert policy.pop_moved() == moved and policy.pop_moved() == []
-    policy.add_times(Source.ONLINE, [at(WORDS[0], 10)])
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 20)])
     policy.set_tentative([at(WORDS[1], 115), at(WORDS[2], 300)])
-    assert policy.pop_moved() == [at(WORDS[0], 10), at(WORDS[1], 115), at(WORDS[2], 300)]
+    assert policy.pop_moved() == [at(WORDS[0], 20), at(WORDS[1], 115), at(WORDS[2], 300)]
     policy.set_tentative([at(WORDS[1], 5), at(WORDS[2], 300)])
     first, second = policy.pop_moved()
-    assert (first.word, starts_ms((first,))) == (WORDS[1], [10]), "behind the final word"
+    assert (first.word, starts_ms((first,))) == (WORDS[1], [20]), "behind the final word"
     assert second == at(WORDS[2], 300)
 
 

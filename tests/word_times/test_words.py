@@ -84,7 +84,6 @@ def test_a_slow_aligner_is_waited_for_while_it_answers() -> None:
 
 
 def test_a_silent_aligner_is_left() -> None:
-    """Without an answer, the words follow with estimated times."""
     publisher, aligner = finished_publisher()
     answer(publisher, NOW, timed(0), timed(1))
     assert publisher.due_at == NOW + 5.0

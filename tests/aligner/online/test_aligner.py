@@ -87,7 +87,6 @@ def test_every_language_is_aligned(language: str) -> None:
 
 
 def test_pauses_and_a_silent_beginning_do_not_count() -> None:
-    """Silence before and inside the speech, absent in the reference, moves no word."""
     spoken = espeak(SENTENCE, "en", "f3")
     spoken = with_lead(with_pauses(spoken, [(3, 2_000), (9, 400)]), 500)
     errors = aligned_errors_ms(OnlineAligner(), [spoken])
@@ -127,7 +126,6 @@ def test_words_said_otherwise_hide_none_after_them(
 
 
 def test_audio_of_other_words_is_not_exact() -> None:
-    """Few words that are not said are found for sure; what is said is, in noise too."""
     said = with_noise(espeak(SENTENCE, "en", "f3"), pink, 40, 1)
     others = [
         replace(said, pcm=espeak(next(agent_sentences(seed)), "en", "f3").pcm[: len(said.pcm)])
@@ -190,7 +188,6 @@ def test_words_before_a_long_pause_become_final_in_it() -> None:
 
 @pytest.mark.parametrize("text", ["\u13a0 Hello there.", "Hello \u13a0 there, you."])
 def test_a_word_without_sound_beside_silence_has_a_time(text: str) -> None:
-    """Espeak says nothing for a letter that no voice has; silence before or after is no speech."""
     spoken = espeak("Hello there, you.", "en", "f3")
     session = OnlineAligner().open("en", "v")
     session.append(split_words(text))
@@ -403,7 +400,6 @@ def test_words_without_audio_become_estimates() -> None:
 
 
 def test_a_long_context_uses_no_more_memory() -> None:
-    """In a context of minutes the frames in memory stay bounded, and so do the errors."""
     text = agent_monologue(3, 700)
     spoken = espeak(text, "en", "m3")
     assert spoken.samples > 170 * SAMPLE_RATE_HZ
@@ -422,7 +418,6 @@ def test_a_long_context_uses_no_more_memory() -> None:
 
 
 def test_a_known_voice_is_aligned_better(cached_reference: CachedReference) -> None:
-    """The voice's pace and spectrum are kept, so the next context is aligned at once."""
     aligner = OnlineAligner(cached_reference)
     first, second = islice(agent_sentences(4), 2)
     slow = [espeak(text, "en", "f4", 0.6) for text in (first, second)]
@@ -448,7 +443,6 @@ def test_audio_that_is_cut_off_has_the_words_that_it_reaches(reached: int) -> No
 
 
 def test_a_language_without_voices_is_refused() -> None:
-    """The error names those that are aligned."""
     aligner = OnlineAligner()
     with pytest.raises(InvalidRequestError) as refused:
         aligner.open("tlh", "v")

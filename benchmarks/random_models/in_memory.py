@@ -15,9 +15,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import torch
 from torch import Tensor
 
+from benchmarks.random_models.tiny import TINY_CODEC, tiny_model
+from benchmarks.random_models.vocabulary import write_tokenizer
 from testbed.published import CODEC, GENERATION, SIZES, model_config
-from testbed.tiny import TINY_CODEC, tiny_model
-from testbed.vocabulary import write_tokenizer
 from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec
@@ -51,6 +51,7 @@ def random_tensor(
 
 
 def config_of(kind: type[_Config], values: Mapping[str, Any]) -> _Config:
+    """Make a configuration of the values of its JSON; unknown keys are ignored."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind) if field.name in values]  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], values[name]) for name in names})
@@ -83,10 +84,12 @@ class RandomModel:
 
     @property
     def config(self) -> ModelConfig:
+        """Configuration of talker and code predictor."""
         return config_of(ModelConfig, self.model)
 
     @property
     def codec_config(self) -> CodecConfig:
+        """Configuration of the codec."""
         return config_of(CodecConfig, self.codec_json)
 
     def checkpoint(

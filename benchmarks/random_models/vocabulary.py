@@ -43,6 +43,7 @@ def write_tokenizer(folder: Path, config: ModelConfig) -> None:
 
 
 def learn_vocabulary(size: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return a vocabulary of `size` tokens, and merges learnt from agents' sentences."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     trainer = BpeTrainer(

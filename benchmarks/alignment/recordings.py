@@ -103,6 +103,7 @@ def telephone_prompts(part: Part) -> list[KnownSpeech]:
 
 
 def part_of(name: str) -> Part:
+    """Assign a file to development or test."""
     return "test" if hashlib.sha256(name.encode()).digest()[0] % 2 else "development"
 
 
