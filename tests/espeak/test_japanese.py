@@ -24,20 +24,6 @@ def test_kanji_become_readings_with_spaces_between_morphemes() -> None:
     assert kana("今日は東京へ行きます。").text == "キョー ワ トーキョー エ イキ マス。"
 
 
-def test_every_kana_keeps_its_offset() -> None:
-    spoken = kana("届きます", base=100)
-    assert spoken.text == "トドキ マス"
-    assert list(spoken.offsets) == [100, 100, 101, 102, 102, 103]
-    assert spoken.guessed == frozenset()
-
-
-def test_a_border_inside_a_run_of_kanji_is_a_guess() -> None:
-    """電話 is デンワ; the reading does not show where 話 begins."""
-    spoken = kana("電話です")
-    assert spoken.text == "デンワ デス"
-    assert spoken.guessed == {1}
-
-
 def test_a_month_behind_digits_is_no_moon() -> None:
     assert kana("2026年11月25日の月").text == "2026 ネン 11 ガツ 25 ニチ ノ ツキ"
     assert kana("月").text == "ツキ"

@@ -1,12 +1,9 @@
 """What the engine of networks adds to the promises of `tests/engines`."""
 
-import pytest
-
 from testbed.segment_driving import Driver, append, credit, of_type, pcm_of, words_of
 from voiceagent_tts.core import Reading, WarningCode
-from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.seam.events import Done, Failed, SegmentEnd, Warned
+from voiceagent_tts.seam.events import Done, SegmentEnd, Warned
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, I am one of the agents."
@@ -42,16 +39,3 @@ def test_ipa_that_cannot_be_said_is_warned_of_once(driver: Driver) -> None:
     events += driver.run(append(1, " Again.", len(TEXT)))
     assert [event.code for event in of_type(Warned, events)] == [WarningCode.IPA_IGNORED]
     assert isinstance(events[-1], Done)
-
-
-def test_an_error_while_speaking_fails_one_context(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver.run(driver.submit(1, LONG_TEXT), credit(1, 5_000))
-    row = driver.engine._rows[1]
-    monkeypatch.setattr(row.speech._decoder, "samples", None)
-    events = driver.run(driver.submit(2, TEXT), credit(2), credit(1))
-    (failed,) = of_type(Failed, events)
-    assert (failed.context, failed.code) == (1, ErrorCode.ENGINE_ERROR)
-    assert failed.message == "test failed with TypeError"
-    assert [event.context for event in of_type(Done, events)] == [2]

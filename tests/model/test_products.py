@@ -1,6 +1,5 @@
 """Every kernel computes what the plain product computes, within its bound."""
 
-import weakref
 from typing import get_args
 
 import pytest
@@ -12,11 +11,9 @@ from voiceagent_tts.model.layers import Linear
 from voiceagent_tts.model.products import (
     BOUNDS,
     Kernel,
-    PackedLinear,
     are_float16,
     fits,
     make,
-    pack,
     works,
 )
 
@@ -102,17 +99,3 @@ def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> N
         makers = {**products._MAKERS, "int8": broken}
         monkeypatch.setattr(products, "_MAKERS", makers)
         assert not works.__wrapped__("int8", torch.float32)
-
-
-def test_packing_keeps_no_plain_weights() -> None:
-    module = torch.nn.Sequential(
-        torch.nn.Sequential(linear(8, 8, True, torch.float32)), linear(8, 8, False, torch.float32)
-    )
-    plain = [weakref.ref(layer) for layer in module.modules() if isinstance(layer, Linear)]
-    pack(module)
-    assert len(plain) == 2
-    assert not any(layer() for layer in plain)
-    assert [type(layer) for layer in module.modules() if not list(layer.children())] == [
-        PackedLinear,
-        PackedLinear,
-    ]

@@ -11,9 +11,9 @@ import pytest
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Finish
+from voiceagent_tts.seam.aligner_messages import AlignEvent, Finish
 from voiceagent_tts.seam.engine_kind import WorkerSpec
-from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
+from voiceagent_tts.seam.events import Failed
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 from voiceagent_tts.text.words import split_words
@@ -45,27 +45,6 @@ def attach(aligners: Aligners) -> "tuple[list[AlignerHandle], asyncio.Queue[Alig
 def workers(aligners: Aligners) -> list[WorkerClient]:
     supervisors = aligners.supervisors.values()
     return [supervisor.worker for supervisor in supervisors if supervisor.worker is not None]
-
-
-async def test_a_context_is_followed_to_its_end(aligners: Aligners) -> None:
-    """Words and audio go to one process, which answers with every word and then `Done`."""
-    (handle,), answers = attach(aligners)
-    assert handle.source is Source.ONLINE
-    handle.expect(WORDS[:1])
-    handle.follow("en", "v")
-    handle.expect(WORDS[1:])
-    for start in (0, 1920):
-        handle.push_audio(AudioChunk(start, SILENCE))
-    handle.send(SegmentEnd(handle.number, WORDS[-1].char_end, 3840))
-    handle.send(Finish(handle.number))
-    received: list[AlignEvent] = []
-    while not isinstance(received[-1] if received else None, Done):
-        received.append(await answers.get())
-    aligned = [event for event in received if isinstance(event, Aligned)]
-    assert [word.word for event in aligned for word in event.words] == WORDS
-    assert aligned[1].end_sample == 3840
-    assert handle.worst_lag_s > 0
-    assert not any(worker.rows_used for worker in workers(aligners))
 
 
 async def test_a_dead_aligner_is_reported_and_not_waited_for(

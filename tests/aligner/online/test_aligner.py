@@ -308,20 +308,6 @@ def test_tentative_words_are_near_the_truth() -> None:
     assert np.median(errors) <= 40
 
 
-def test_text_may_grow_while_audio_arrives() -> None:
-    """Words that arrive one at a time, some after their audio, are found where they are."""
-    spoken = espeak(SENTENCE, "en", "f3")
-    session = OnlineAligner().open("en", "v")
-    waiting = split_words(SENTENCE)
-    final: list[WordTimestamp] = []
-    for number, part in enumerate(cut(spoken.pcm, ())):
-        if number > 8 and waiting:
-            session.append([waiting.pop(0)])
-        final += session.push(part)
-    final += session.finish()
-    assert errors_ms(spoken, final).mean() <= 25
-
-
 def test_segments_are_anchors() -> None:
     """At the end of a segment its words are final, and the next words begin after it."""
     parts = [espeak(text, "en", "f3") for text in islice(agent_sentences(2), 4)]
@@ -415,17 +401,6 @@ def test_a_long_context_uses_no_more_memory() -> None:
     errors = errors_ms(spoken, final)
     assert errors.mean() <= 12
     assert (errors <= 100).mean() >= 0.99
-
-
-def test_a_known_voice_is_aligned_better(cached_reference: CachedReference) -> None:
-    aligner = OnlineAligner(cached_reference)
-    first, second = islice(agent_sentences(4), 2)
-    slow = [espeak(text, "en", "f4", 0.6) for text in (first, second)]
-    aligned_errors_ms(aligner, slow[:1])
-    assert (
-        aligned_errors_ms(aligner, slow[1:]).mean()
-        <= aligned_errors_ms(OnlineAligner(cached_reference), slow[1:]).mean()
-    )
 
 
 @pytest.mark.parametrize("reached", [2, 7])
