@@ -21,12 +21,7 @@ def build_distributions(folder: Path) -> tuple[Path, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment, and an empty folder that its programs run in.
-
-    Attributes:
-        folder: folder of the environment.
-        cwd: working directory of its programs.
-    """
+    """A virtual environment, and an empty folder that its programs run in."""
 
     folder: Path
     cwd: Path

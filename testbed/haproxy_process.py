@@ -15,13 +15,7 @@ from voiceagent_tts.offspring import Following
 
 
 class HAProxyProcess:
-    """HAProxy with the configuration of `deploy/`; a context manager.
-
-    Args:
-        config: the configuration.
-        ports: where it listens, and where its statistics are.
-        replicas: port and agent port of each server.
-    """
+    """HAProxy with the configuration of `deploy/`; a context manager."""
 
     def __init__(
         self, config: Path, ports: tuple[int, int], replicas: Sequence[tuple[int, int]]

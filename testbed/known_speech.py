@@ -93,12 +93,7 @@ def _without_lead(spoken: KnownSpeech) -> KnownSpeech:
 
 
 def with_pauses(spoken: KnownSpeech, pauses_ms: Sequence[tuple[int, int]]) -> KnownSpeech:
-    """Insert silence before some words.
-
-    Args:
-        spoken: the speech.
-        pauses_ms: (index of the word, length in ms) for each pause.
-    """
+    """Insert silence before some words."""
     for index, length_ms in sorted(pauses_ms, reverse=True):
         at, length = spoken.words[index].start_sample, ms_to_samples(length_ms)
         pcm = spoken.pcm[: at * BYTES_PER_SAMPLE]

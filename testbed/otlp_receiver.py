@@ -31,12 +31,7 @@ class ReceivedSpan:
 
 
 class OtlpReceiver:
-    """What has arrived so far.
-
-    Attributes:
-        url: for `OTEL_EXPORTER_OTLP_ENDPOINT`.
-        bodies: every request, as bytes.
-    """
+    """What has arrived so far."""
 
     def __init__(self, url: str) -> None:
         self.url = url

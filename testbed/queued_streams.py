@@ -72,11 +72,7 @@ class Adversary:
 
 
 class Queue:
-    """Work of one stream that was submitted and has not run.
-
-    Attributes:
-        done: number of parts that have run.
-    """
+    """Work of one stream that was submitted and has not run."""
 
     def __init__(self, adversary: Adversary) -> None:
         self.done = 0

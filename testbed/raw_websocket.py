@@ -44,11 +44,7 @@ class RawWebSocket:
             await self._writer.drain()
 
     async def receive(self) -> tuple[int, bytes]:
-        """Receive a frame of the server, which never fragments its messages.
-
-        Raises:
-            EOFError: the connection has ended.
-        """
+        """Receive a frame of the server, which never fragments its messages."""
         first, size = await self._reader.readexactly(2)
         if size == 126:
             (size,) = struct.unpack("!H", await self._reader.readexactly(2))

@@ -24,12 +24,7 @@ USUAL_TIMEOUT_S = redis_server.TIMEOUT_S
 
 
 class RedisProcess:
-    """A Redis server on a port of this machine, in memory only; use it as a context manager.
-
-    Args:
-        port: its port.
-        folder: for what it writes if a test has it write.
-    """
+    """A Redis server on a port of this machine, in memory only; use it as a context manager."""
 
     def __init__(self, port: int, folder: Path = Path("/tmp")) -> None:
         self._port = port

@@ -28,11 +28,7 @@ def sampling(seed: int = 7) -> SamplingParams:
 
 
 def few_graph_sizes(*frames: int) -> Sizes:
-    """Return the sizes of a GPU for two rows, without those that short texts do not need.
-
-    Args:
-        *frames: windows of the codec.
-    """
+    """Return the sizes of a GPU for two rows, without those that short texts do not need."""
     sizes = graph_sizes(2, 512)
     shapes = Shapes((2,), sizes.talker.windows[-1:], (32,))
     return Sizes(shapes, {window: sizes.codec[window][-1:] for window in frames})

@@ -40,11 +40,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class ScriptedLoop(asyncio.SelectorEventLoop):
-    """An event loop with that clock.
-
-    Args:
-        has_sockets: whether anything comes from outside the loop; without, no real time passes.
-    """
+    """An event loop with that clock."""
 
     def __init__(self, *, has_sockets: bool = True) -> None:
         self._scripted = _Selector(has_sockets=has_sockets)

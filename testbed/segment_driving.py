@@ -20,14 +20,7 @@ _E = TypeVar("_E", bound=Event)
 
 
 class Driver:
-    """An engine with an inbox that a test fills and a list of all its events.
-
-    Args:
-        make: makes the engine. Default: the embedded voice.
-
-    Attributes:
-        voice: the engine's default voice.
-    """
+    """An engine with an inbox that a test fills and a list of all its events."""
 
     def __init__(self, make: Callable[[Inbox, Outbox], Engine] = EspeakEngine) -> None:
         self.events: list[Event] = []

@@ -18,12 +18,7 @@ from voiceagent_tts.offspring import Following
 
 
 class ServerProcess:
-    """A server process and its address.
-
-    Args:
-        process: the started process.
-        ready_line: first line of its standard output: `ready ws://...`.
-    """
+    """A server process and its address."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", ready_line: str) -> None:
         word, _, self.websocket_url = ready_line.strip().partition(" ")

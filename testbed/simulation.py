@@ -20,15 +20,7 @@ ID = 7
 
 @dataclass(frozen=True)
 class Device:
-    """Costs of a simulated device.
-
-    Attributes:
-        rows: number of rows.
-        start_s: seconds to prefill one sequence.
-        step_s: seconds of a step without rows.
-        row_s: additional seconds per row.
-        lag_steps: steps until decoded audio arrives.
-    """
+    """Costs of a simulated device."""
 
     rows: int = 8
     start_s: float = 0.005
@@ -98,14 +90,7 @@ def measured_costs(device: Device) -> list[StepCost]:
 
 
 class Simulation:
-    """Runs contexts on a device until all have ended.
-
-    Args:
-        wishes: plans of the contexts.
-        device: simulated device.
-        pace: pace of the scheduler.
-        is_measured: whether the scheduler has the device's costs from a warm-up.
-    """
+    """Runs contexts on a device until all have ended."""
 
     def __init__(
         self,

@@ -36,12 +36,7 @@ class AllowedSkips:
         return cls(frozenset(lists["optional_part"]), frozenset(lists["other_machine"]))
 
     def objection(self, node: pytest.Item | pytest.Collector, *, complete: bool) -> str | None:
-        """Return why a test or a file must not be skipped, or None if it may.
-
-        Args:
-            node: what was skipped.
-            complete: whether this machine should have every optional part.
-        """
+        """Return why a test or a file must not be skipped, or None if it may."""
         name = name_of(node)
         declared = {where for marker, where in MARKERS.items() if node.get_closest_marker(marker)}
         if name in self.other_machine or "other_machine" in declared:

@@ -65,11 +65,7 @@ class BriefProxy(CachingProxy):
 
 
 class _Speechless:
-    """Answers each text as an engine does that has nothing to say of it.
-
-    Args:
-        samples: sound that it makes of the first text.
-    """
+    """Answers each text as an engine does that has nothing to say of it."""
 
     def __init__(self, capabilities: Capabilities, samples: int = 0) -> None:
         self.capabilities = capabilities

@@ -241,11 +241,7 @@ class Wire:
         return received
 
     async def receive(self, timeout_s: float = PATIENCE_S) -> ClientEvent:
-        """Receive and record the next event.
-
-        Raises:
-            TimeoutError: no event arrived.
-        """
+        """Receive and record the next event."""
         event = None
         async with asyncio.timeout(timeout_s):
             while event is None:
