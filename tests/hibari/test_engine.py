@@ -7,7 +7,6 @@ from voiceagent_tts.seam.events import Done, SegmentEnd, Warned
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, I am one of the agents."
-LONG_TEXT = "It goes on, and on, and on, " * 8 + "until the end."
 
 
 def test_a_seed_makes_the_audio_reproducible(driver: Driver) -> None:
