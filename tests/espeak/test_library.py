@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from voiceagent_tts.errors import EngineError
+from voiceagent_tts.espeak import library as library_module
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, SpeechEvent
 
 VOICE = "gmw/en-US"
@@ -89,3 +90,13 @@ def test_threads_wait_for_each_other(library: EspeakLibrary) -> None:
         voices = list(texts) * 50
         found = threads.map(lambda voice: library.phonemes(texts[voice], voice), voices)
         assert list(found) == [alone[voice] for voice in voices]
+
+
+def test_a_long_data_path_is_linked_to_a_short_one(tmp_path) -> None:
+    """Espeak does not start with a path of 160 bytes or more."""
+    long = tmp_path.joinpath(*["a" * 50] * 4)
+    long.mkdir(parents=True)
+    short = library_module._short_path(long)
+    assert len(str(short)) <= 150
+    assert short.resolve() == long.resolve()
+    assert library_module._short_path(tmp_path) == tmp_path
