@@ -221,6 +221,18 @@ def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
     assert refused([soon, later], scheduler) == 1000
 
 
+def test_nobody_is_told_to_try_again_at_once() -> None:
+    """A context that has made all of its likely frames may still be there in the next step."""
+    scheduler = Scheduler(Pace(), rows=1, pages=1)
+    context = listening()
+    context.sequences[0].text_ids = 1
+    context.expects_text = False
+    context.current.detector.frames = context.sequences[0].likely_frames
+    with pytest.raises(OverloadedError, match=r"try again in 0\.1 s") as error:
+        scheduler.admit([context], is_batch=False)
+    assert error.value.retry_after_ms == 100
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["start", "extend", "release", "lend"]), st.integers(0, 4)),
