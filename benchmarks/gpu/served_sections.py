@@ -25,6 +25,7 @@ _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
     "tests/model/test_fused_sampler.py",
+    "tests/model/test_fused_window.py",
     "tests/model/test_codec_fused.py",
 )
 """Others need packages that a GPU machine has no use for."""
