@@ -67,7 +67,7 @@ LEFT_OUT := thorough or services or browser or install or soak or tools
 REPORTS := out/reports
 # Bytecode is written even where the environment says not to: each worker, and each of hundreds of
 # processes that tests start, would compile the same modules again.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations=20 --durations-min=1
 # $(call tests,MARKERS,OPTIONS): those tests; then, with the machine to themselves, those that are marked `alone` and
 # those that play in real time and have just failed (status 1), perhaps because of the others. Status 5: there are none.
 define tests

@@ -35,6 +35,5 @@ class AlignDriver:
         return self.answers[before:]
 
     def words(self, context: int) -> list[WordTimestamp]:
-        """All final words of a context."""
         aligned = [e for e in self.answers if isinstance(e, Aligned) and e.context == context]
         return [word for event in aligned for word in event.words]

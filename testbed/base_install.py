@@ -36,7 +36,6 @@ def run_in_base_install(folder: Path, *argv: str) -> subprocess.CompletedProcess
 
 
 def _needed(name: str, seen: set[str]) -> Iterator[str]:
-    """Return the names of a distribution and of all its requirements without extras."""
     if name in seen:
         return
     seen.add(name)

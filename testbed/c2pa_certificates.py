@@ -44,7 +44,6 @@ def manifest_of(file: bytes, content_type: str) -> dict[str, Any]:
 
 
 def certificate_files(folder: Path) -> dict[str, Path]:
-    """Write them into a folder; return the settings that name the files."""
     made = self_signed_credentials()
     files = {"c2pa_certfile": folder / "chain.pem", "c2pa_keyfile": folder / "key.pem"}
     files["c2pa_certfile"].write_text(made.certificates)

@@ -22,13 +22,7 @@ def voice_file(*embedding: float) -> bytes:
 def cloning_settings(
     folders: pytest.TempPathFactory, frames: int = 24, **settings: Any
 ) -> Settings:
-    """Settings of a server of the tiny Base model over an empty folder of voices.
-
-    Args:
-        folders: makes folders.
-        frames: after which a run ends; random weights run away from a short text.
-        settings: more settings; `models` are names of further models.
-    """
+    """Settings of a server of the tiny Base model over an empty folder of voices."""
     models = folders.mktemp("models")
     names = ("base-0b6", *settings.pop("models", ()))
     for name in names:

@@ -24,8 +24,6 @@ EMBEDDED = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a command: outputs and exit status."""
-
     status: int
     output: str
     errors: str
@@ -60,7 +58,6 @@ async def start(
 
 
 async def finished(process: asyncio.subprocess.Process) -> Outcome:
-    """Wait for the end of a process, and return its outputs and status."""
     assert process.stdout is not None and process.stderr is not None
     output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
     return Outcome(await process.wait(), output.decode(), errors.decode())

@@ -38,7 +38,6 @@ class ContextOutput:
 
     @property
     def words(self) -> list[str]:
-        """The texts of all words."""
         return [timestamp.word.text for timestamp in self.timestamps]
 
 
@@ -77,7 +76,6 @@ async def collect(context: Context) -> ContextOutput:
 async def say(
     synthesizer: Synthesizer, text: str, options: ContextOptions = UNPACED
 ) -> ContextOutput:
-    """Speak a text to its end."""
     context = await synthesizer.open(options)
     context.push_text(text)
     context.finish()
@@ -85,7 +83,6 @@ async def say(
 
 
 async def first(context: Context, kind: type[ContextEvent]) -> ContextEvent:
-    """Read up to the next event of a kind."""
     async for event in context:
         if isinstance(event, kind):
             return event

@@ -42,7 +42,6 @@ def with_noise(spoken: KnownSpeech, noise: Noise, below_db: float, seed: int) ->
 def with_noisy_lead(
     spoken: KnownSpeech, lead_ms: int, noise: Noise, below_db: float, seed: int
 ) -> KnownSpeech:
-    """Begin with noise alone."""
     return with_noise(with_lead(spoken, lead_ms), noise, below_db, seed)
 
 
@@ -64,7 +63,6 @@ def with_clicks(
 
 
 def with_gain(spoken: KnownSpeech, gain_db: float) -> KnownSpeech:
-    """Make the speech louder, or quieter for negative gains."""
     return replace(spoken, pcm=pcm16(_samples(spoken) * 10 ** (gain_db / 20)))
 
 

@@ -109,7 +109,6 @@ class Driver:
         return commands
 
     def send(self, *commands: Command) -> None:
-        """Queue `commands` for the next step."""
         self._commands.extend(commands)
 
     def run(self, *commands: Command, steps: int = 3000) -> list[Event]:
@@ -145,7 +144,6 @@ def pcm_of(events: Iterable[Event], context: int) -> bytes:
 
 
 def last_of(events: Iterable[Event], context: int) -> Event:
-    """Return the event that ended a context."""
     ends = [e for e in events if isinstance(e, (Done, Failed)) and e.context == context]
     assert len(ends) == 1
     return ends[0]

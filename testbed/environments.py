@@ -13,7 +13,6 @@ ROOT = Path(__file__).parent.parent
 
 
 def build_distributions(folder: Path) -> tuple[Path, Path]:
-    """Build the package as for a release; returns the wheel and the source distribution."""
     subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True)
     (wheel,) = folder.glob("*.whl")
     (source,) = folder.glob("*.tar.gz")
@@ -22,35 +21,26 @@ def build_distributions(folder: Path) -> tuple[Path, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment, and an empty folder that its programs run in.
-
-    Attributes:
-        folder: folder of the environment.
-        cwd: working directory of its programs.
-    """
+    """A virtual environment, and an empty folder that its programs run in."""
 
     folder: Path
     cwd: Path
 
     @property
     def python(self) -> Path:
-        """The interpreter."""
         return self.folder / "bin" / "python"
 
     @property
     def command(self) -> Path:
-        """The program `voiceagent-tts`."""
         return self.folder / "bin" / "voiceagent-tts"
 
     @property
     def size_bytes(self) -> int:
-        """Size of the files of the environment."""
         files = [path for path in self.folder.rglob("*") if not path.is_symlink()]
         return sum(path.stat().st_size for path in files if path.is_file())
 
     @property
     def packages(self) -> set[str]:
-        """Names of the installed distributions."""
         code = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
         return {name.lower() for name in self.run(self.python, "-c", code).split()}
 
@@ -61,13 +51,11 @@ class Environment:
         return done.stdout
 
     def attempt(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run a program and return its outputs and its status."""
         return subprocess.run(
             argv, cwd=self.cwd, env=_variables(), capture_output=True, text=True, check=False
         )
 
     def start(self, *argv: str | Path) -> "subprocess.Popen[str]":
-        """Start a program; the caller reads its standard output and ends it."""
         return subprocess.Popen(
             argv,
             cwd=self.cwd,
@@ -89,7 +77,6 @@ def install_with_uv(folder: Path, *requirements: str) -> Environment:
 
 
 def install_with_pip(folder: Path, requirement: str) -> Environment:
-    """Make an environment with Python's own tools."""
     environment = _empty(folder)
     _check("venv", "--without-pip", environment.folder)  # pip's own copy takes 10 s to unpack
     _check("pip", "--python", environment.python, "install", "--quiet", requirement)

@@ -92,7 +92,6 @@ class FailingGpu:
             self.after.enter_context(patch.object(torch.cuda, name, fail))
 
     def capture(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Capture a function, or fail."""
         self.meet("capture")
 
         def replay() -> None:
@@ -102,7 +101,6 @@ class FailingGpu:
         return replay
 
     def find_fault(self, *_: object) -> str | None:
-        """Check the fused kernels."""
         try:
             self.meet("gate")
         except RuntimeError as error:
@@ -151,5 +149,4 @@ def failing_gpu(gpu: FailingGpu) -> Iterator[None]:
 
 
 def rung_of_this_process() -> int:
-    """Return the rung that the environment names."""
     return int(os.environ.get(RUNG_VARIABLE, "0").partition(" ")[0])

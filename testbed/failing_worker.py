@@ -24,7 +24,6 @@ class FailingSpec(WorkerSpec):
     __slots__ = ()
 
     def argv(self, endpoint: str) -> list[str]:
-        """Command line of this program."""
         _, _, _, *rest = super().argv(endpoint)
         return [sys.executable, "-m", "testbed.failing_worker", *rest]
 

@@ -47,7 +47,6 @@ class _LoadedOnLoop:
         self._thread = threading.get_ident()
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Note a name; find nothing."""
         if threading.get_ident() == self._thread:
             self.names.add(name)
 
@@ -110,40 +109,25 @@ def _sonic(**output: Any) -> dict[str, Any]:
 
 def _sockets() -> Iterator[tuple[str, Request]]:
     yield "socket", _context()
-    for rate in (8_000, 16_000, 48_000):
-        audio = {"encoding": "pcm_f32le", "sample_rate": rate}
-        yield f"socket: {rate} Hz", _context(audio=audio)
+    yield "socket: 8000 Hz", _context(audio={"encoding": "pcm_f32le", "sample_rate": 8_000})
     for speed in (1.3, 3.5, 0.3):
         yield f"socket: speed {speed}", _context(speed=speed)
     yield "socket: markup", _context(markup=True)
     yield "socket: lexicon", _context(lexicon={"Hello": "/həˈloʊ/", "there": "their"})
-    raw = _sonic(encoding="pcm_s16le", sample_rate=44_100)
-    yield (
-        "Cartesia's socket",
-        _talks(
-            "/tts/websocket", [{**raw, "context_id": "a", "add_timestamps": True}], '"done":true'
-        ),
-    )
+    sonic = {**_sonic(encoding="pcm_s16le", sample_rate=44_100), "context_id": "a"}
+    messages = [{**sonic, "add_timestamps": True}]
+    yield "Cartesia's socket", _talks("/tts/websocket", messages, '"done":true')
     words = ({"text": " "}, {"text": _TEXT}, {"text": ""})
-    for name in ("pcm_16000", "ulaw_8000", "mp3_44100_128"):
+    for name in ("ulaw_8000", "mp3_44100_128"):
         path = f"{_ELEVEN}/stream-input?output_format={name}&sync_alignment=true"
         yield f"ElevenLabs' socket: {name}", _talks(path, words, '"isFinal":true')
-    many: list[dict[str, Any]] = [{"context_id": "a", **each} for each in words[:2]]
-    many.append({"context_id": "a", "close_context": True})
-    path = f"{_ELEVEN}/multi-stream-input?output_format=pcm_16000"
-    yield "ElevenLabs' many contexts", _talks(path, many, "isFinal")
 
 
 def _files() -> Iterator[tuple[str, Request]]:
-    for output in (
-        {"encoding": "pcm_s16le", "sample_rate": 24_000},
-        {"encoding": "pcm_f32le", "sample_rate": 44_100},
-        {"encoding": "pcm_mulaw", "sample_rate": 8_000},
-    ):
+    for encoding, rate in (("pcm_f32le", 44_100), ("pcm_mulaw", 8_000)):
+        output = {"encoding": encoding, "sample_rate": rate}
         yield f"{_SONIC}: {output}", _asks("POST", _SONIC, json=_sonic(**output))
-    yield "speech", _speaks()
-    for rate in (8_000, 44_100):
-        yield f"speech: {rate} Hz", _speaks(sample_rate=rate, response_format="wav")
+    yield "speech: 8000 Hz", _speaks(sample_rate=8_000, response_format="wav")
     for speed in (0.3, 1.3, 3.5):
         yield f"speech: speed {speed}", _speaks(speed=speed)
     for language, text in _WORDS.items():
@@ -151,24 +135,27 @@ def _files() -> Iterator[tuple[str, Request]]:
         yield f"speech: detected {language}", _speaks(input=text)
     yield "speech: markup", _speaks(input='<break time="9ms"/><spell>abc</spell>.', markup=True)
     yield "speech: lexicon", _speaks(lexicon={"there": {"say": "their", "ipa": "ðɛɹ"}})
-    for lines in ("sse", "ndjson"):
-        yield f"speech: {lines}", _speaks(stream_format=lines)
+    yield "speech: sse", _speaks(stream_format="sse")
     for name in ("wav", "flac", "mp3", "opus", "aac"):
         yield f"speech: whole {name}", _speaks(response_format=name, stream=False)
         yield f"speech: {name}", _speaks(response_format=name)
-    for path in ("", "/stream", "/stream/with-timestamps"):
-        for name in ("pcm_24000", "mp3_44100_128", "opus_48000_64"):
-            asked = f"{_ELEVEN}{path}?output_format={name}"
-            yield f"{asked}", _asks("POST", asked, json={"text": _TEXT})
+    for path in ("", "/stream/with-timestamps"):
+        asked = f"{_ELEVEN}{path}?output_format=mp3_44100_128"
+        yield asked, _asks("POST", asked, json={"text": _TEXT})
 
 
 def _other_requests() -> Iterator[tuple[str, Request]]:
-    for path in ("/health", "/health/ready", "/metrics", "/v1/audio/voices", "/v1/models"):
+    for path in (
+        "/health/ready",
+        "/metrics",
+        "/v1/models",
+        "/v1/voices",
+        "/openapi.json",
+        "/",
+        "/docs",
+    ):
         yield path, _asks("GET", path)
-    for path in ("/v1/voices", "/openapi.json", "/", "/docs"):
-        yield path, _asks("GET", path)
-    for path in ("/nobody", "/v1/models/nobody"):
-        yield path, _asks("GET", path, (404,))
+    yield "/nobody", _asks("GET", "/nobody", (404,))
     yield "no JSON", _asks("POST", _SPEECH, (400,), content=b"{")
     yield "no text", _asks("POST", _SPEECH, (400,), json={"input": 3})
     yield "no voice", _asks("POST", _SPEECH, (400,), json={"input": "a", "voice": "nobody"})

@@ -105,7 +105,6 @@ class ForkServers:
         subprocess._fork_exec = self._start  # pyright: ignore[reportAttributeAccessIssue]
 
     def close(self) -> None:
-        """Start processes as usual again, and end the servers."""
         subprocess._fork_exec = _fork_exec  # pyright: ignore[reportAttributeAccessIssue]
         for server in self._servers.values():
             server.close()

@@ -15,13 +15,7 @@ from voiceagent_tts.offspring import Following
 
 
 class HAProxyProcess:
-    """HAProxy with the configuration of `deploy/`; a context manager.
-
-    Args:
-        config: the configuration.
-        ports: where it listens, and where its statistics are.
-        replicas: port and agent port of each server.
-    """
+    """HAProxy with the configuration of `deploy/`; a context manager."""
 
     def __init__(
         self, config: Path, ports: tuple[int, int], replicas: Sequence[tuple[int, int]]
@@ -45,11 +39,9 @@ class HAProxyProcess:
         return {row["svname"]: row for row in rows if row["svname"].startswith("replica-")}
 
     def statuses(self) -> list[str]:
-        """Return the status of each replica: `UP`, `DOWN`, `DRAIN`, ..."""
         return [row["status"] for row in self.replicas().values()]
 
     def wait_for(self, *statuses: str) -> None:
-        """Wait until the replicas have these statuses."""
         deadline = time.monotonic() + PATIENCE_S
         while self.statuses() != list(statuses):
             assert time.monotonic() < deadline, f"{self.statuses()}, expected {statuses}"

@@ -12,12 +12,7 @@ from voiceagent_tts.word_times.aligners import ContextAligners, VoiceLevels
 
 
 class _Answered(ContextAligners):
-    """The aligners of a context for which a caller answers, whenever it likes.
-
-    Args:
-        sources: what the caller answers for.
-        voice_level: loudness of the voice in earlier contexts.
-    """
+    """The aligners of a context for which a caller answers, whenever it likes."""
 
     def __init__(self, sources: Iterable[Source], voice_level: float) -> None:
         super().__init__([], "", VoiceLevels())
@@ -52,18 +47,7 @@ def words_timed_by_caller(
 
 
 class HeardWords:
-    """Words of a text whose audio and times a caller has.
-
-    Args:
-        sources: sources that may send times.
-        speed: how much faster than the engine's audio the listener's is.
-        voice_level: as for `Words`.
-
-    Attributes:
-        playout: counts the audio sent.
-        listener: maps the engine's clock to the listener's.
-        words: publishes the words.
-    """
+    """Words of a text whose audio and times a caller has."""
 
     def __init__(
         self, sources: Iterable[Source] = (), speed: float = 1.0, voice_level: float = 0.0
@@ -100,7 +84,6 @@ class HeardWords:
         return rest
 
     def add_times(self, source: Source, *times: WordTimestamp) -> None:
-        """Receive final times."""
         if source in (Source.NATIVE, Source.CACHE):
             self.words.add_exact(times, is_cached=source is Source.CACHE)
         else:

@@ -26,18 +26,11 @@ def phoneme_driver(
 
 @cache
 def heart() -> LoadedVoice:
-    """The voice of hibari's package."""
     return load_voices((DEFAULT_VOICE,))[DEFAULT_VOICE]
 
 
 def natural(text: str, pace: float = 1.0, voice: LoadedVoice | None = None) -> KnownSpeech:
-    """Speak `text`, `pace` times as fast as normal; the words have the engine's times.
-
-    Args:
-        text: what is said, in the language of the voice.
-        pace: how fast.
-        voice: the voice. Default: hibari's.
-    """
+    """Speak `text`, `pace` times as fast as normal; the words have the engine's times."""
     voice = voice or heart()
     name, language = voice.details.name, (voice.details.language or "").partition("-")[0]
     driver = phoneme_driver({name: voice})

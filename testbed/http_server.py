@@ -19,13 +19,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def read_body(self) -> bytes:
-        """The body of the request."""
         return self.rfile.read(int(self.headers["Content-Length"]))
 
 
 @contextmanager
 def answering(server: Server) -> Iterator[Server]:
-    """Let a server answer within the block."""
     thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,))
     thread.start()
     try:
@@ -37,5 +35,4 @@ def answering(server: Server) -> Iterator[Server]:
 
 
 def server_threads() -> set[threading.Thread]:
-    """The threads of servers that answer now."""
     return {thread for thread in threading.enumerate() if thread.name.endswith(THREAD)}

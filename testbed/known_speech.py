@@ -93,12 +93,7 @@ def _without_lead(spoken: KnownSpeech) -> KnownSpeech:
 
 
 def with_pauses(spoken: KnownSpeech, pauses_ms: Sequence[tuple[int, int]]) -> KnownSpeech:
-    """Insert silence before some words.
-
-    Args:
-        spoken: the speech.
-        pauses_ms: (index of the word, length in ms) for each pause.
-    """
+    """Insert silence before some words."""
     for index, length_ms in sorted(pauses_ms, reverse=True):
         at, length = spoken.words[index].start_sample, ms_to_samples(length_ms)
         pcm = spoken.pcm[: at * BYTES_PER_SAMPLE]
@@ -113,7 +108,6 @@ def with_pauses(spoken: KnownSpeech, pauses_ms: Sequence[tuple[int, int]]) -> Kn
 
 
 def with_lead(spoken: KnownSpeech, lead_ms: int) -> KnownSpeech:
-    """Insert silence at the beginning."""
     length = ms_to_samples(lead_ms)
     words = tuple(word.later(length) for word in spoken.words)
     return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
@@ -133,7 +127,6 @@ def with_reverb(spoken: KnownSpeech, decay_s: float = 0.3, seed: int = 0) -> Kno
 
 
 def joined(parts: Sequence[KnownSpeech]) -> KnownSpeech:
-    """Join several texts of one speaker into one context."""
     text, pcm = "", b""
     words: list[WordTimestamp] = []
     for part in parts:
@@ -155,5 +148,4 @@ def joined(parts: Sequence[KnownSpeech]) -> KnownSpeech:
 
 
 def pcm16(samples: npt.NDArray[np.floating]) -> bytes:
-    """Round and clip samples in units of PCM16."""
     return np.clip(np.rint(samples), -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()

@@ -19,11 +19,7 @@ FOLDER = Path(__file__).parent.parent / ".kokoro"
 
 
 def kokoro_files() -> Files:
-    """The files of Kokoro.
-
-    Raises:
-        MissingPartError: they are not on this machine.
-    """
+    """The files of Kokoro."""
     if not any(FOLDER.glob("*.onnx")):
         raise MissingPartError("the weights of Kokoro are not here: make kokoro")
     return find(str(FOLDER))
@@ -31,5 +27,4 @@ def kokoro_files() -> Files:
 
 @cache
 def kokoro_voices() -> dict[str, LoadedVoice]:
-    """All voices; errors as for `kokoro_files`."""
     return load_voices(kokoro_files())

@@ -13,7 +13,6 @@ MakeVoice = Callable[..., TTS]
 
 
 def seconds(time: NotGivenOr[float]) -> float:
-    """Return a time; fail if it was not given."""
     assert utils.is_given(time)
     return time
 

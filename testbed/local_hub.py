@@ -41,14 +41,11 @@ class Hub:
 
 
 def commit_of(number: int) -> str:
-    """Return a commit's hash."""
     return f"{number:040x}"
 
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
-    """Serve on a free port of this machine within the block."""
-
     class OfHub(_Handler):
         """Answers requests from the hub's folders."""
 

@@ -38,7 +38,6 @@ class LoopWork:
                 self._bytes += len(argument)
 
     def end_turn(self) -> None:
-        """Begin the next turn."""
         self.most = max(self.most, self._calls)
         self.most_bytes = max(self.most_bytes, self._bytes)
         self._calls = self._bytes = 0

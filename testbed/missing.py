@@ -14,15 +14,7 @@ class MissingPartError(RuntimeError):
 
 
 def require_program(name: str, package: str = "") -> str:
-    """Return the path of a program.
-
-    Args:
-        name: the program.
-        package: Debian's package that has it, if its name differs.
-
-    Raises:
-        MissingPartError: the program is not installed.
-    """
+    """Return the path of a program."""
     path = shutil.which(name)
     if path is None:
         raise MissingPartError(f"{name} is not installed: apt-get install {package or name}")
@@ -30,11 +22,7 @@ def require_program(name: str, package: str = "") -> str:
 
 
 def import_portaudio() -> ModuleType:
-    """Return the module `sounddevice`.
-
-    Raises:
-        MissingPartError: its library, PortAudio, is not installed.
-    """
+    """Return the module `sounddevice`."""
     try:
         return importlib.import_module("sounddevice")
     except OSError as error:

@@ -24,12 +24,7 @@ GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_
 
 @dataclass(frozen=True)
 class Case:
-    """One call of the official package and its result.
-
-    Attributes:
-        folder: folder of all cases.
-        arguments: arguments of the call, from cases.json.
-    """
+    """One call of the official package and its result."""
 
     folder: Path
     arguments: dict[str, Any]
@@ -39,7 +34,6 @@ class Case:
 
     @property
     def checkpoint(self) -> str:
-        """Name of the checkpoint's folder."""
         return self.arguments["checkpoint"]
 
     @property
@@ -64,11 +58,7 @@ class Case:
         return None if wav is None else torch.from_numpy(wav)
 
     def voice(self, clone: Cloned | None = None) -> Voice:
-        """Return the voice of the call.
-
-        Args:
-            clone: cloned voice; by default the official package's clone of the reference.
-        """
+        """Return the voice of the call."""
         if "speaker" in self.arguments:
             return Preset(self.arguments["speaker"])
         if self.reference is None:
@@ -79,7 +69,6 @@ class Case:
         return Cloned(clone.speaker_embedding, clone.reference_codes, self.arguments["ref_text"])
 
     def prompt(self, checkpoint: Checkpoint, clone: Cloned | None = None) -> Prompt:
-        """Build our prompt for this call."""
         return PromptBuilder(checkpoint.config, checkpoint.tokenizer).build(
             self.arguments["text"],
             self.voice(clone),
@@ -94,11 +83,7 @@ class Case:
 
 
 def read_cases(folder: Path) -> list[Case]:
-    """Read every case of a folder.
-
-    Raises:
-        InvalidRequestError: the folder has no cases.
-    """
+    """Read every case of a folder."""
     try:
         listed = json.loads((folder / "cases.json").read_text("utf-8"))["cases"]
     except (OSError, ValueError, KeyError, TypeError) as error:

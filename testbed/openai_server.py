@@ -25,11 +25,7 @@ async def stream_reply(request: web.Request, *parts: str) -> web.StreamResponse:
 
 @contextlib.asynccontextmanager
 async def openai_server(**answers: Answer) -> AsyncIterator[str]:
-    """Answer within the block; yields the address of the API.
-
-    Args:
-        answers: by the path behind `/v1`, with `_` in place of `/`.
-    """
+    """Answer within the block; yields the address of the API."""
     app = web.Application()
     for path, answer in answers.items():
         app.router.add_post(f"/v1/{path.replace('_', '/')}", answer)

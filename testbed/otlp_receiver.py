@@ -31,19 +31,13 @@ class ReceivedSpan:
 
 
 class OtlpReceiver:
-    """What has arrived so far.
-
-    Attributes:
-        url: for `OTEL_EXPORTER_OTLP_ENDPOINT`.
-        bodies: every request, as bytes.
-    """
+    """What has arrived so far."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.bodies: list[bytes] = []
 
     def spans(self) -> list[ReceivedSpan]:
-        """Return every span that has arrived."""
         requests = (ExportTraceServiceRequest.FromString(body) for body in self.bodies)
         return [
             _read(span)
@@ -54,7 +48,6 @@ class OtlpReceiver:
         ]
 
     def named(self, name: str) -> list[ReceivedSpan]:
-        """Return the spans of this name."""
         return [span for span in self.spans() if span.name == name]
 
 
@@ -79,8 +72,6 @@ def _value(value: object) -> str | int | float | bool:
 
 @contextlib.contextmanager
 def receiving() -> Iterator[OtlpReceiver]:
-    """Receive on a free port of this machine within the block."""
-
     class Receiving(Handler):
         def do_POST(self) -> None:
             body = self.read_body()

@@ -21,5 +21,4 @@ def reference_voice(text: str = "quick brown fox") -> Cloned:
 
 
 def all_cases() -> list[Case]:
-    """Return every case of the reference."""
     return read_cases(REFERENCE)

@@ -48,7 +48,6 @@ class PocketHome:
     is_short: bool = True
 
     def store(self) -> None:
-        """Write the files."""
         # Imported on first use: it brings PyTorch's compiler, and takes seconds.
         with without_collection():
             from pocket_tts import export_model_state

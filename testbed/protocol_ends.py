@@ -12,31 +12,26 @@ from voiceagent_tts.protocol.server_connection import ServerConnection, WireMess
 
 
 def session_limits(**fields: Any) -> SessionLimits:
-    """Return the limits of a session; `fields` replace defaults."""
     return SessionLimits(
         max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8, **fields
     )
 
 
 def client_message(kind: str, context_id: str = "c", /, **fields: Any) -> str:
-    """Return the JSON of a client's message about a context."""
     return json.dumps({"type": kind, "context_id": context_id, **fields})
 
 
 def ready_server(**limits: Any) -> ServerConnection:
-    """Return a server that has sent `ready`."""
     server = ServerConnection(session_limits(**limits))
     server.ready(session_id="s", model="m")
     return server
 
 
 def send_opened(server: ServerConnection, context_id: str = "c") -> WireMessages:
-    """Send `context.opened`, and return the messages."""
     return server.opened(context_id, voice="v", language="en", seed=None, queue_ms=0)
 
 
 def speaking_server(**open_fields: Any) -> ServerConnection:
-    """Return a server that has opened context `c` for its client."""
     server = ready_server()
     server.receive(client_message("context.open", **open_fields))
     send_opened(server)
@@ -44,7 +39,6 @@ def speaking_server(**open_fields: Any) -> ServerConnection:
 
 
 def connected_ends() -> tuple[ClientConnection, ServerConnection]:
-    """Return both ends of a socket on which context `c` is open."""
     client, server = ClientConnection(), ServerConnection(session_limits())
     client.receive(*server.ready(session_id="s", model="m"))
     server.receive(client.open("c"))
@@ -53,7 +47,6 @@ def connected_ends() -> tuple[ClientConnection, ServerConnection]:
 
 
 def refusal(server: ServerConnection, data: str | bytes) -> RefusedMessageError:
-    """Return the error with which a message is refused."""
     with pytest.raises(RefusedMessageError) as caught:
         server.receive(data)
     return caught.value

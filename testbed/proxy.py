@@ -33,11 +33,9 @@ class Router(Wire):
         self.cut()
 
     def refuse(self) -> None:
-        """Refuse new connections; those that are open stay."""
         self._is_up = False
 
     def come_up(self) -> None:
-        """Accept connections again."""
         self._is_up = True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

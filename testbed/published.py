@@ -59,7 +59,6 @@ SIZES = {"0.6b": Size("0b6", 1024, 3072), "1.7b": Size("1b7", 2048, 6144)}
 
 
 def model_config(size: Size, kind: Kind) -> dict[str, Any]:
-    """Return config.json of a published model of this size and kind."""
     talker = TALKER | {
         "hidden_size": size.hidden_size,
         "intermediate_size": size.intermediate_size,

@@ -50,7 +50,6 @@ class Adversary:
         self._is_running = False
 
     def let_run(self) -> None:
-        """Run some parts that can run, or none."""
         most = self._choices.randrange(_MOST_IN_A_BURST + 1)
         if self._is_running:
             return
@@ -73,11 +72,7 @@ class Adversary:
 
 
 class Queue:
-    """Work of one stream that was submitted and has not run.
-
-    Attributes:
-        done: number of parts that have run.
-    """
+    """Work of one stream that was submitted and has not run."""
 
     def __init__(self, adversary: Adversary) -> None:
         self.done = 0
@@ -87,7 +82,6 @@ class Queue:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next part can run now."""
         if self.done == len(self._parts):
             return False
         part = self._parts[self.done]
@@ -244,7 +238,6 @@ class QueuedEvent:
 
 @contextmanager
 def queued_streams(order: Order, seed: int = 0) -> Iterator[Adversary]:
-    """Within the block, give new runners streams whose order an adversary chooses."""
     adversary = Adversary(order, seed)
 
     def new_stream(device: torch.device, *, is_captured: bool, priority: int = 0) -> QueuedStream:

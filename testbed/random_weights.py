@@ -18,7 +18,6 @@ PUBLISHED_CODEC = TypeAdapter(CodecConfig).validate_python(CODEC).decoder_config
 
 
 def untrained_decoder(config: CodecDecoderConfig, device: torch.device) -> CodecDecoder:
-    """Build the codec's decoder with random weights, in float32."""
     with building(torch.float32, device):
         decoder = CodecDecoder(config)
     _randomize(decoder.weights())

@@ -33,8 +33,6 @@ def frame(
 
 
 class RawWebSocket:
-    """A connection after its handshake."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -46,11 +44,7 @@ class RawWebSocket:
             await self._writer.drain()
 
     async def receive(self) -> tuple[int, bytes]:
-        """Receive a frame of the server, which never fragments its messages.
-
-        Raises:
-            EOFError: the connection has ended.
-        """
+        """Receive a frame of the server, which never fragments its messages."""
         first, size = await self._reader.readexactly(2)
         if size == 126:
             (size,) = struct.unpack("!H", await self._reader.readexactly(2))
@@ -70,7 +64,6 @@ class RawWebSocket:
 
 @contextlib.asynccontextmanager
 async def raw_websocket(url: str, path: str) -> AsyncIterator[RawWebSocket]:
-    """Connect to `path` on the server at `url`."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     writer.write(

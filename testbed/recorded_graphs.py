@@ -99,7 +99,6 @@ def recorded_graphs() -> Iterator[None]:
 
 
 def tensors(nested: Any) -> tuple[Tensor, ...]:
-    """Return all tensors in nested arguments or results."""
     return tuple(leaf for leaf in tree_flatten(nested)[0] if isinstance(leaf, Tensor))
 
 

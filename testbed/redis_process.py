@@ -24,12 +24,7 @@ USUAL_TIMEOUT_S = redis_server.TIMEOUT_S
 
 
 class RedisProcess:
-    """A Redis server on a port of this machine, in memory only; use it as a context manager.
-
-    Args:
-        port: its port.
-        folder: for what it writes if a test has it write.
-    """
+    """A Redis server on a port of this machine, in memory only; use it as a context manager."""
 
     def __init__(self, port: int, folder: Path = Path("/tmp")) -> None:
         self._port = port
@@ -39,7 +34,6 @@ class RedisProcess:
 
     @property
     def url(self) -> str:
-        """The address, with database 0."""
         return f"redis://127.0.0.1:{self._port}/0"
 
     def start(self) -> None:

@@ -52,7 +52,6 @@ class _GivenCodes:
         settings: RowSettings,
         rules: LogitRules | None = None,
     ) -> Tensor:
-        """Return the next given code, and record the most likely one."""
         scores = corrected_scores(logits, rules)
         values, ids = scores[0].topk(2)
         self.best.append(int(ids[0]))

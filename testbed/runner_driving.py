@@ -18,23 +18,17 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 def prompt_of(text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
-    """Return a prompt with a preset voice."""
     checkpoint, _ = load(CUSTOM_VOICE)
     builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
     return builder.build(text, Preset("Ryan"), "en", is_streaming=is_streaming)
 
 
 def sampling(seed: int = 7) -> SamplingParams:
-    """Return the sampling parameters that the checkpoint recommends."""
     return sampling_params(load(CUSTOM_VOICE)[0].generation, seed)
 
 
 def few_graph_sizes(*frames: int) -> Sizes:
-    """Return the sizes of a GPU for two rows, without those that short texts do not need.
-
-    Args:
-        *frames: windows of the codec.
-    """
+    """Return the sizes of a GPU for two rows, without those that short texts do not need."""
     sizes = graph_sizes(2, 512)
     shapes = Shapes((2,), sizes.talker.windows[-1:], (32,))
     return Sizes(shapes, {window: sizes.codec[window][-1:] for window in frames})
@@ -50,8 +44,6 @@ def make_graph_runner(sizes: Sizes, *, has_graphs: bool) -> Runner:
 
 @dataclass
 class RowOutput:
-    """Output of a row."""
-
     codes: list[int] = field(default_factory=list)
     pcm: bytes = b""
     has_ended: bool = False
@@ -59,23 +51,18 @@ class RowOutput:
 
 @dataclass
 class Listener:
-    """A runner and the output of each of its rows."""
-
     runner: Runner
     rows: dict[int, RowOutput] = field(default_factory=dict)
 
     def start(self, row: int, text: str = TEXT, seed: int = 7, max_frames: int = 20) -> None:
-        """Start a row that speaks a whole text."""
         self.runner.start(row, prompt_of(text), sampling(seed), max_frames, is_open=False)
         self.rows[row] = RowOutput()
 
     def cancel(self, row: int) -> None:
-        """Free a row."""
         self.runner.cancel(row)
         self.rows.pop(row, None)
 
     def step(self, decode: dict[int, int], speak: list[int] | None = None) -> None:
-        """Run one step, by default of all rows."""
         result = self.runner.step(list(self.rows) if speak is None else speak, decode)
         for frame in result.frames:
             self.rows[frame.row].codes.append(frame.code)

@@ -23,7 +23,6 @@ class ScriptedJudge(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Its address."""
         return f"http://127.0.0.1:{self.server_port}"
 
 
@@ -42,11 +41,9 @@ class _Handler(Handler):
 
 @contextmanager
 def scripted_judge() -> Iterator[ScriptedJudge]:
-    """Run a server until the block ends."""
     with answering(ScriptedJudge()) as server:
         yield server
 
 
 def heard(text: str) -> bytes:
-    """The answer of a recogniser that heard `text`."""
     return json.dumps({"text": text}).encode()

@@ -40,18 +40,13 @@ class _Selector(selectors.DefaultSelector):
 
 
 class ScriptedLoop(asyncio.SelectorEventLoop):
-    """An event loop with that clock.
-
-    Args:
-        has_sockets: whether anything comes from outside the loop; without, no real time passes.
-    """
+    """An event loop with that clock."""
 
     def __init__(self, *, has_sockets: bool = True) -> None:
         self._scripted = _Selector(has_sockets=has_sockets)
         super().__init__(self._scripted)
 
     def time(self) -> float:
-        """Seconds of the scripted clock."""
         return self._scripted.now
 
     def hold_up(self, seconds: float) -> None:

@@ -56,7 +56,6 @@ class ScriptedUpstream:
 
     @contextlib.asynccontextmanager
     async def running(self, port: int = 0) -> AsyncIterator[str]:
-        """Serve within the block; yields the address of the API."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         host, port = server.sockets[0].getsockname()
         try:

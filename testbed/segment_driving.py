@@ -20,14 +20,7 @@ _E = TypeVar("_E", bound=Event)
 
 
 class Driver:
-    """An engine with an inbox that a test fills and a list of all its events.
-
-    Args:
-        make: makes the engine. Default: the embedded voice.
-
-    Attributes:
-        voice: the engine's default voice.
-    """
+    """An engine with an inbox that a test fills and a list of all its events."""
 
     def __init__(self, make: Callable[[Inbox, Outbox], Engine] = EspeakEngine) -> None:
         self.events: list[Event] = []
@@ -85,17 +78,14 @@ Start = Callable[..., Driver]
 
 
 def credit(context: int, samples_wanted: int = UNLIMITED, playout_end: float = 0.0) -> Credit:
-    """Credit for a context."""
     return Credit(context, playout_end, samples_wanted)
 
 
 def append(context: int, text: str, char_base: int, *, more: bool = False) -> Append:
-    """The next text of a context, in English."""
     return Append(context, text, char_base, more, "en")
 
 
 def of_type(kind: type[_E], events: Iterable[Event]) -> list[_E]:
-    """Return the events of one type, in order."""
     return [event for event in events if isinstance(event, kind)]
 
 
@@ -111,7 +101,6 @@ def pcm_of(events: Iterable[Event], context: int) -> bytes:
 
 
 def samples_of(events: Iterable[Event], context: int) -> int:
-    """Count the samples of a context."""
     return len(pcm_of(events, context)) // BYTES_PER_SAMPLE
 
 

@@ -20,14 +20,12 @@ async def shared_server() -> AsyncIterator[RunningServer]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def wire(shared_server: RunningServer) -> AsyncIterator[Wire]:
-    """A new socket for each test."""
     async with Wire.connected(shared_server.websocket_url) as wire:
         yield wire
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def http(shared_server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
-    """An HTTP client for each test."""
     # Certificates, which plain HTTP does not use, would take most of a quick test's time to load.
     async with httpx.AsyncClient(
         base_url=shared_server.url, timeout=PATIENCE_S, verify=False

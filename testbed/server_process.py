@@ -18,12 +18,7 @@ from voiceagent_tts.offspring import Following
 
 
 class ServerProcess:
-    """A server process and its address.
-
-    Args:
-        process: the started process.
-        ready_line: first line of its standard output: `ready ws://...`.
-    """
+    """A server process and its address."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", ready_line: str) -> None:
         word, _, self.websocket_url = ready_line.strip().partition(" ")
@@ -32,15 +27,12 @@ class ServerProcess:
         self.url = self.websocket_url.replace("ws", "http", 1).removesuffix("/v1/tts/ws")
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.process.terminate()
 
     def worker_processes(self) -> list[psutil.Process]:
-        """Return the engine processes of this server."""
         return psutil.Process(self.process.pid).children()
 
     def metric(self, name: str) -> float:
-        """Return the value of a metric, summed over its labels."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as response:
             text = response.read().decode()
         values = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
@@ -48,7 +40,6 @@ class ServerProcess:
         return sum(map(float, values))
 
     def wait_until_idle(self) -> None:
-        """Wait until no context is open and no row is in use."""
         deadline = time.monotonic() + PATIENCE_S
         while self.metric("tts_contexts_active") or self.metric("tts_slots_used"):
             assert time.monotonic() < deadline, "contexts or rows leak"

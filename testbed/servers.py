@@ -29,7 +29,6 @@ def silent(server: RunningServer) -> Iterator[None]:
 
 
 def worker_of(of: RunningServer | Synthesizer, engine: str = "espeak") -> WorkerClient:
-    """Return the running worker of an engine."""
     synthesizer = of if isinstance(of, Synthesizer) else of.state.synthesizer
     worker = synthesizer.supervisors[engine].worker
     assert worker is not None
@@ -49,7 +48,6 @@ def metric_value(server: RunningServer, name: str, **labels: str) -> float:
 
 
 async def until_metric(server: RunningServer, name: str, value: float) -> None:
-    """Wait until a metric of the server has this value."""
     await until(lambda: metric_value(server, name) == value, f"{name} is {value}")
 
 
@@ -60,7 +58,6 @@ def close_sockets(server: RunningServer) -> None:
 
 
 async def scrape(server: RunningServer) -> dict[str, float]:
-    """Return every sample of `/metrics` by its name and labels."""
     async with httpx.AsyncClient(base_url=server.url) as http:
         response = await http.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -12,7 +12,7 @@ from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.engine import sequence as engine
 from voiceagent_tts.engine.runner import StepCost
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
-from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, SequenceState, TextState
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, TextState
 from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
 ID = 7
@@ -20,22 +20,12 @@ ID = 7
 
 @dataclass(frozen=True)
 class Device:
-    """Costs of a simulated device.
-
-    Attributes:
-        rows: number of rows.
-        start_s: seconds to prefill one sequence.
-        step_s: seconds of a step without rows.
-        row_s: additional seconds per row.
-        stalls_s: additional seconds of each of the first steps.
-        lag_steps: steps until decoded audio arrives.
-    """
+    """Costs of a simulated device."""
 
     rows: int = 8
     start_s: float = 0.005
     step_s: float = 0.01
     row_s: float = 0.0005
-    stalls_s: Sequence[float] = ()
     lag_steps: int = 0
 
 
@@ -48,14 +38,12 @@ class Wish:
         runs: frames of each run.
         is_batch: whether the context has no listener and unpaced credit.
         max_lead_s: maximum lead over its listener.
-        text_at: (time, frames that have text by then) for the first run.
     """
 
     at: float = 0.0
     runs: tuple[int, ...] = (20,)
     is_batch: bool = False
     max_lead_s: float = 8.0
-    text_at: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass
@@ -71,10 +59,9 @@ class Listener:
     made: int = 0
 
     def receive(self, frames: int, now: float) -> None:
-        """Receive and play the audio of `frames` frames."""
         if self.first_sound is None:
             self.first_sound = now
-        elif now > self.clock.playout_end + 1e-9 and not self.context.waited_for_text:
+        elif now > self.clock.playout_end + 1e-9:
             self.gaps += 1
         self.frames += frames
         self.clock.send(frames * FRAME_SAMPLES, now)
@@ -87,12 +74,6 @@ class Listener:
         if self.wish.is_batch:
             wanted = self.clock.sent_samples + round(ahead_s * SAMPLE_RATE_HZ)
         self.context.update_credit(Credit(0, self.clock.playout_end, wanted))
-
-    def text_frames(self, now: float) -> int:
-        """Return how many frames of the first run have their text."""
-        if not self.wish.text_at:
-            return self.wish.runs[0]
-        return max((frames for at, frames in self.wish.text_at if at <= now), default=0)
 
 
 def measured_costs(device: Device) -> list[StepCost]:
@@ -109,14 +90,7 @@ def measured_costs(device: Device) -> list[StepCost]:
 
 
 class Simulation:
-    """Runs contexts on a device until all have ended.
-
-    Args:
-        wishes: plans of the contexts.
-        device: simulated device.
-        pace: pace of the scheduler.
-        is_measured: whether the scheduler has the device's costs from a warm-up.
-    """
+    """Runs contexts on a device until all have ended."""
 
     def __init__(
         self,
@@ -138,11 +112,9 @@ class Simulation:
         self.speaking: list[Listener] = []
         self.free_rows = set(range(device.rows))
         self.longest_step_s = 0.0
-        self._stalls = iter(device.stalls_s)
         self._in_codec: deque[tuple[int, Listener, ActiveSequence, int]] = deque()
 
     def run(self, most_steps: int = 20_000) -> list[Listener]:
-        """Step until all contexts have ended."""
         while self.coming or self.speaking:
             assert self.steps < most_steps, "a context is never served"
             self.step()
@@ -169,12 +141,6 @@ class Simulation:
             self._arrive(self.coming.popleft())
         for listener in list(self.speaking):
             listener.grant(self.now)
-            active, has_text = (
-                listener.context.active,
-                listener.text_frames(self.now) > listener.made,
-            )
-            if active is not None and active.state is SequenceState.STARVED and has_text:
-                active.state = SequenceState.RUNNING
 
     def _arrive(self, wish: Wish) -> None:
         context = EngineContext(
@@ -211,7 +177,6 @@ class Simulation:
         device, rows = self.device, len(plan.step)
         seconds = device.step_s + device.row_s * rows + device.start_s * len(plan.start)
         if plan.step:
-            seconds += next(self._stalls, 0.0)
             self.scheduler.costs.record(rows, len(plan.start), seconds)
         self.now += seconds
         of = {id(listener.context): listener for listener in self.speaking}
@@ -231,10 +196,6 @@ class Simulation:
     def _speak(self, listener: Listener) -> None:
         active = listener.context.active
         assert active is not None
-        if listener.made >= listener.text_frames(self.now) and listener.wish.text_at:
-            active.state = SequenceState.STARVED
-            listener.context.waited_for_text = True
-            return
         listener.made += 1
         active.add_frame(
             is_end=listener.made == sum(listener.wish.runs[: self._run_number(listener) + 1])
@@ -259,7 +220,5 @@ class Simulation:
 
     def _next_event(self) -> float:
         events = [wish.at for wish in list(self.coming)[:1]]
-        for listener in self.speaking:
-            events += [at for at, _ in listener.wish.text_at]
-            events.append(self.now + 0.01)
+        events += [self.now + 0.01 for _ in self.speaking]
         return min((event for event in events if event > self.now), default=self.now)

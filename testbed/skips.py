@@ -32,17 +32,11 @@ class AllowedSkips:
 
     @classmethod
     def read(cls) -> Self:
-        """Read the list."""
         lists = tomllib.loads(LIST.read_text(encoding="utf-8"))
         return cls(frozenset(lists["optional_part"]), frozenset(lists["other_machine"]))
 
     def objection(self, node: pytest.Item | pytest.Collector, *, complete: bool) -> str | None:
-        """Return why a test or a file must not be skipped, or None if it may.
-
-        Args:
-            node: what was skipped.
-            complete: whether this machine should have every optional part.
-        """
+        """Return why a test or a file must not be skipped, or None if it may."""
         name = name_of(node)
         declared = {where for marker, where in MARKERS.items() if node.get_closest_marker(marker)}
         if name in self.other_machine or "other_machine" in declared:
@@ -59,7 +53,6 @@ def name_of(node: pytest.Item | pytest.Collector) -> str:
 
 
 def refuse_skip(report: pytest.TestReport | pytest.CollectReport, objection: str | None) -> None:
-    """Report a skip as a failure where there is an objection."""
     if objection is not None:
         report.outcome = "failed"
         report.longrepr = f"{objection}: {report.longrepr}"

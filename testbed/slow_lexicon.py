@@ -15,11 +15,7 @@ SLOW_VOICE = "en-gb"
 
 @contextlib.contextmanager
 def slow_lexicon(folder: Path) -> Iterator[None]:
-    """Within the block, a context with `SLOW_VOICE` waits to be opened.
-
-    Args:
-        folder: the server's folder of voices; no context had this voice before.
-    """
+    """Within the block, a context with `SLOW_VOICE` waits to be opened."""
     (folder / f"{SLOW_VOICE}{SUFFIX}").write_text('nginx = "engine x"')
     may_end = asyncio.Event()
     read = LexiconReader.read

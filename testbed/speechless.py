@@ -35,7 +35,6 @@ class SpeechlessProxy(CachingProxy):
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
     ) -> tuple[Worker, MakeWords | None]:
-        """Return what a context uses in place of its worker; it has no aligners."""
         return super().connect(_Speechless(worker.capabilities), request, None)
 
 
@@ -56,7 +55,6 @@ class BriefProxy(CachingProxy):
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
     ) -> tuple[Worker, MakeWords | None]:
-        """Return what a context uses in place of its worker, and its aligner."""
         brief = _Speechless(worker.capabilities, ms_to_samples(500))
         return super().connect(brief, request, None)[0], partial(AlignedWords, self._attach)
 
@@ -67,11 +65,7 @@ class BriefProxy(CachingProxy):
 
 
 class _Speechless:
-    """Answers each text as an engine does that has nothing to say of it.
-
-    Args:
-        samples: sound that it makes of the first text.
-    """
+    """Answers each text as an engine does that has nothing to say of it."""
 
     def __init__(self, capabilities: Capabilities, samples: int = 0) -> None:
         self.capabilities = capabilities
@@ -80,13 +74,11 @@ class _Speechless:
         self._handlers: dict[int, EventHandler] = {}
 
     def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
-        """Reserve a row, of which there are many."""
         number = next(self._numbers)
         self._handlers[number] = handler
         return number
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Release a row."""
         self._handlers.pop(context, None)
 
     def send(self, command: Command | AlignCommand) -> None:
@@ -113,7 +105,6 @@ class _Finder(_Speechless):
         super().__init__(Capabilities("finder", "finder", True, (), (), (), max_rows=1))
 
     def send(self, command: Command | AlignCommand) -> None:
-        """Answer words, and the end, in a later iteration of the event loop."""
         if isinstance(command, (Expect, Finish)):
             asyncio.get_running_loop().call_soon(self._answer, command)
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
 from voiceagent_tts.seam.events import (
@@ -32,9 +30,6 @@ from voiceagent_tts.seam.events import (
 VARIABLE = "TESTBED_THROTTLE"
 """Variable of a throttled worker's environment: the fields of its `Throttle` as JSON."""
 MakeEngine = Callable[[Inbox, Outbox], Engine]
-
-_NOISE_SAMPLES = 10 * SAMPLE_RATE_HZ
-_LOWEST_NOISE_BIN = 600  # 60 Hz
 
 
 class CrashRequested(BaseException):
@@ -55,8 +50,6 @@ class Throttle:
         crash_after_s: seconds of audio of one context after which the process kills itself; None
             for never.
         without_words: whether the engine's words are dropped, as if it had none.
-        noise_rms: root mean square of the room noise in all audio, also in pauses, in units of
-            PCM16; 0 for none. A clone of an ordinary recording sounds like that.
         truth_folder: folder for the undelayed audio and words of each context, with which
             benchmarks compare (`Truth`); None for none.
     """
@@ -66,7 +59,6 @@ class Throttle:
     is_silent: bool = False
     crash_after_s: float | None = None
     without_words: bool = False
-    noise_rms: float = 0.0
     truth_folder: str | None = None
 
 
@@ -83,12 +75,10 @@ class Throttled:
         self._free_at: dict[int, float] = {}  # when each context's next event may be sent
         folder = throttle.truth_folder
         self._truth = None if folder is None else Truth(Path(folder))
-        self._noise = RoomNoise(throttle.noise_rms) if throttle.noise_rms else None
         self._engine = make_engine(inbox, self._receive)
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of the engine inside, without words where they are dropped."""
         capabilities = self._engine.capabilities
         if self._throttle.without_words:
             return replace(capabilities, has_native_words=False)
@@ -101,7 +91,6 @@ class Throttled:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the engine inside."""
         return self._engine.metrics
 
     def step(self) -> float | None:
@@ -116,12 +105,9 @@ class Throttled:
         return until_due_s if wait_s is None else min(wait_s, until_due_s)
 
     def close(self) -> None:
-        """Close the engine inside."""
         self._engine.close()
 
     def _receive(self, event: Event) -> None:
-        if self._noise is not None and isinstance(event, AudioStep):
-            event = AudioStep(tuple(map(self._noise.added_to, event.rows)))
         if self._truth is not None:
             self._truth.write(event)
         match event:
@@ -173,30 +159,6 @@ class Throttled:
             raise CrashRequested
 
 
-class RoomNoise:
-    """Pink noise, as in a quiet room, that repeats after ten seconds.
-
-    Args:
-        rms: root mean square in units of PCM16.
-    """
-
-    def __init__(self, rms: float) -> None:
-        spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(_NOISE_SAMPLES))
-        spectrum /= np.sqrt(np.maximum(np.arange(len(spectrum)), _LOWEST_NOISE_BIN))
-        noise = np.fft.irfft(spectrum, _NOISE_SAMPLES)
-        self._noise = rms * noise / np.sqrt(np.square(noise).mean())
-        self._position = 0
-
-    def added_to(self, row: ContextAudio) -> ContextAudio:
-        """The row's audio with the noise that follows."""
-        samples = np.frombuffer(row.chunk.pcm, "<i2")
-        places = np.arange(self._position, self._position + len(samples))
-        self._position = (self._position + len(samples)) % _NOISE_SAMPLES
-        noisy = samples + np.take(self._noise, places, mode="wrap")
-        pcm = np.clip(np.rint(noisy), -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()
-        return ContextAudio(row.context, AudioChunk(row.chunk.start_sample, pcm))
-
-
 class Truth:
     """Writes the audio and the words of every context to two files, named by process and context.
 
@@ -208,7 +170,6 @@ class Truth:
         self._folder = folder
 
     def write(self, event: Event) -> None:
-        """Write the audio or words of `event`."""
         match event:
             case AudioStep(rows):
                 for row in rows:

@@ -13,7 +13,6 @@ from voiceagent_tts.worker import __main__ as program
 
 
 def main() -> int:
-    """Host one throttled engine until the parent process ends."""
     throttle = Throttle(**json.loads(os.environ[VARIABLE]))
     program.KINDS.update({kind: _throttled(make, throttle) for kind, make in program.KINDS.items()})
     try:

@@ -20,7 +20,6 @@ class ThrottledSpec(WorkerSpec):
     __slots__ = ()
 
     def argv(self, endpoint: str) -> list[str]:
-        """Command line of that program."""
         _, _, _, *rest = super().argv(endpoint)
         return [sys.executable, "-m", "testbed.throttled_worker", *rest]
 

@@ -19,13 +19,7 @@ _TEXTS = ("Hello there.", "How are you?", "We are open.", "Good morning!")
 
 
 def random_dataset(folder: Path, base: Path, clips: int) -> Path:
-    """Write a dataset of clips with 6 to 12 random frames, and a random speaker.
-
-    Args:
-        folder: folder to create.
-        base: folder of the Base model that the dataset is for.
-        clips: number of clips; their texts differ.
-    """
+    """Write a dataset of clips with 6 to 12 random frames, and a random speaker."""
     talker = read_model_config(base).talker_config
     generator = torch.Generator().manual_seed(11)
     (folder / "clips").mkdir(parents=True)
@@ -46,5 +40,4 @@ def random_dataset(folder: Path, base: Path, clips: int) -> Path:
 
 
 def write_codes(path: Path, codes: Tensor) -> None:
-    """Write the codes of a clip, [F, K], as `prepare` does."""
     np.savez_compressed(path, codes=codes.numpy().astype(np.int16), snr_db=np.float64(40.0))

@@ -10,7 +10,6 @@ from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 
 @pytest.fixture(scope="session")
 def load_tiny() -> LoadTiny:
-    """Load a checkpoint of the reference by name, in float32."""
     return cache(lambda name: load_checkpoint(REFERENCE / name))
 
 
@@ -22,5 +21,4 @@ def custom_voice(load_tiny: LoadTiny) -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def base(load_tiny: LoadTiny) -> Checkpoint:
-    """Return the tiny Base checkpoint."""
     return load_tiny("base-0b6")

@@ -32,14 +32,7 @@ Where = tuple[Run, "torch.device"]
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """GPU resources of a compiled kernel.
-
-    Attributes:
-        registers: registers per thread.
-        threads: threads of a program.
-        spilled_bytes: bytes per thread that are spilled to memory.
-        shared_bytes: shared memory per program.
-    """
+    """GPU resources of a compiled kernel."""
 
     registers: int
     threads: int

@@ -26,21 +26,13 @@ class Understudy(TTSService):
         self.said: list[str] = []
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Note `text`."""
         self.said.append(text)
         yield None
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """A pipeline with a service and its understudy.
-
-    Attributes:
-        worker: runs it.
-        second: the understudy.
-        asked: the context and the text of each piece that the first service is asked to say.
-        switched_at_s: the loop's time at which the understudy took over.
-    """
+    """A pipeline with a service and its understudy."""
 
     worker: PipelineWorker
     second: Understudy
@@ -50,13 +42,7 @@ class Switching:
 
 @contextlib.asynccontextmanager
 async def switching(first: TTSService, *stages: Any, **options: Any) -> AsyncIterator[Switching]:
-    """Run such a pipeline within the block.
-
-    Args:
-        first: the service that speaks at the start.
-        *stages: what stands behind the services.
-        **options: of the worker.
-    """
+    """Run such a pipeline within the block."""
     loop, second = asyncio.get_running_loop(), Understudy()
     asked, switched_at_s = asyncio.Queue[tuple[str, str]](), loop.create_future()
     switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)

@@ -45,8 +45,6 @@ _E = TypeVar("_E")
 
 
 class ReceivedContext:
-    """All received events of one context."""
-
     def __init__(self, record: ContextRecord, *, timestamps: str, is_paced: bool) -> None:
         self.record = record
         self.events: list[ClientEvent] = []
@@ -65,12 +63,10 @@ class ReceivedContext:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the context accepts no more text."""
         return not self.record.accepts_text
 
     @property
     def words(self) -> list[WordTimestamp]:
-        """Words received so far, with their times."""
         return self.record.words
 
     @property
@@ -81,7 +77,6 @@ class ReceivedContext:
 
     @property
     def audio_ms(self) -> int:
-        """Duration of the received audio."""
         return self.record.audio.samples_to_ms(self.record.samples_received)
 
     @property
@@ -95,7 +90,6 @@ class ReceivedContext:
         return self._clock.played_samples(time.monotonic())
 
     def record_event(self, event: ClientEvent) -> None:
-        """Record and check an event of this context."""
         self.events.append(event)
         match event:
             case ClientAudio(pcm=pcm):
@@ -179,7 +173,6 @@ class Wire:
     async def open(
         self, context_id: str | None = None, **options: Unpack[OpenOptions]
     ) -> ReceivedContext:
-        """Open a context."""
         context_id = context_id or f"c{next(self._names)}"
         message = self.connection.open(context_id, **options)
         received = self._expect(context_id, options)
@@ -202,19 +195,15 @@ class Wire:
         return self.contexts[context_id]
 
     async def text(self, received: ReceivedContext, text: str) -> None:
-        """Send text to a context."""
         await self.websocket.send(self.connection.text(received.record.context_id, text))
 
     async def flush(self, received: ReceivedContext) -> None:
-        """Flush a context."""
         await self.websocket.send(self.connection.flush(received.record.context_id))
 
     async def end(self, received: ReceivedContext) -> None:
-        """End a context's text."""
         await self.websocket.send(self.connection.end(received.record.context_id))
 
     async def cancel(self, received: ReceivedContext, played_ms: int | None = None) -> None:
-        """Cancel a context."""
         await self.websocket.send(self.connection.cancel(received.record.context_id, played_ms))
 
     async def send_raw(self, message: str | bytes | dict[str, Any]) -> None:
@@ -243,22 +232,16 @@ class Wire:
     async def stop(
         self, received: ReceivedContext, played_ms: int | None = None
     ) -> ReceivedContext:
-        """Cancel a context, and read to its end."""
         await self.cancel(received, played_ms)
         return await self.finish(received)
 
     async def finish(self, received: ReceivedContext) -> ReceivedContext:
-        """Read until a context has ended."""
         while received.record.done is None:
             await self.receive()
         return received
 
     async def receive(self, timeout_s: float = PATIENCE_S) -> ClientEvent:
-        """Receive and record the next event.
-
-        Raises:
-            TimeoutError: no event arrived.
-        """
+        """Receive and record the next event."""
         event = None
         async with asyncio.timeout(timeout_s):
             while event is None:

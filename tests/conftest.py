@@ -22,8 +22,6 @@ import httpx
 import pytest
 
 from testbed.alone import Name, has_none, left_out, to_be_judged_alone
-from testbed.cost import cpu_recorded, fixture_recorded
-from testbed.ending import cancel_when_it_hangs, note_time_limit, repeated_alarm, start_clock_again
 from testbed.examples import is_left_out, register_profiles
 from testbed.fork_server import ForkServers
 from testbed.http_server import server_threads
@@ -192,40 +190,17 @@ def objection(node: pytest.Item | pytest.Collector) -> str | None:
     return SKIPS.objection(node, complete=node.config.getoption("--complete"))
 
 
-@pytest.hookimpl(tryfirst=True, optionalhook=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Note how long the test may take; pytest-timeout then starts its clock."""
-    note_time_limit(item, settings)
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """Skip a test whose fixtures miss a part of this machine."""
-    with skipped_if_missing(), cpu_recorded(item):
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-) -> Generator[None, object, object]:
-    """Record what a fixture takes with the test that sets it up."""
-    with fixture_recorded(request._pyfuncitem, fixturedef.argname):
+    with skipped_if_missing():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Let a test that hangs end what it has started; skip one that misses a part."""
-    with skipped_if_missing(), cpu_recorded(item), repeated_alarm(item), cancel_when_it_hangs(item):
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Give fixtures time of their own to end: pytest-timeout's clock stops when a test fails."""
-    start_clock_again(item)
-    with repeated_alarm(item):
+    """Skip a test that misses a part of this machine."""
+    with skipped_if_missing():
         return (yield)
 
 

@@ -230,7 +230,7 @@ def _random_checkpoint() -> Path:
     """Return a random one of 0.6B, which is generated if it does not exist."""
     made = _OUT / "random-0.6b"
     if not (made / "speech_tokenizer" / "model.safetensors").exists():
-        argv = ["-m", "testbed.checkpoint", "--out", str(made), "--size", "0.6b"]
+        argv = ["-m", "benchmarks.random_models.on_disk", "--out", str(made), "--size", "0.6b"]
         subprocess.run(
             [sys.executable, *argv],
             check=True,

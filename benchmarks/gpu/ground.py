@@ -11,7 +11,11 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.record import Notes
-from testbed.random_model import RandomModel, published_random_model, tiny_random_model
+from benchmarks.random_models.in_memory import (
+    RandomModel,
+    published_random_model,
+    tiny_random_model,
+)
 from voiceagent_tts.engine.options import Qwen3Options
 
 _CAPACITY = 512
@@ -65,7 +69,7 @@ class Ground:
 
         For a server, which loads a model by its folder.
         """
-        from testbed.checkpoint import ready_checkpoint
+        from benchmarks.random_models.on_disk import ready_checkpoint
 
         self.folder.mkdir(parents=True, exist_ok=True)
         model = self.model(size)

@@ -26,7 +26,6 @@ _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
     "tests/model/test_fused_sampler.py",
-    "tests/model/test_fused_row.py",
     "tests/model/test_fused_window.py",
     "tests/model/test_codec_fused.py",
 )

@@ -8,10 +8,11 @@ speaker embedding must agree within `TOLERANCE`. The exit status is 1 if anythin
 Codecs with random weights amplify rounding, some beyond `TOLERANCE`: the official package differs
 from itself by 1.3e-4 with another number of threads. So audio is compared in two steps.
 `max_wav_error` is the difference between the official samples and those of the same operations in
-the same order (`benchmarks.parity.plain_codec`), in float32; it is zero on one kind of machine.
-`max_stream_error` is the difference between our decoder, streaming in random windows, and the plain
-operations, both in float64, so that it contains no rounding. `max_rounding` is how far float32
-moves our samples; on another kind of machine, the official samples may differ by twice as much.
+the same order (`benchmarks.parity.plain_codec`), in float32; it is zero on the same kind of
+machine. `max_stream_error` is the difference between our decoder, streaming in random windows, and
+the plain operations, both in float64, so that it contains no rounding. `max_rounding` is how far
+float32 moves our samples; on another kind of machine, the official samples may differ by twice as
+much.
 """
 
 import contextlib

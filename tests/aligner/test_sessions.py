@@ -33,13 +33,11 @@ FRAME_BYTES = 3840
 
 
 def drive() -> AlignDriver:
-    """A driver of the sessions of a real online aligner."""
     return AlignDriver(lambda inbox, outbox: OnlineSessions(inbox, outbox, OnlineAligner()))
 
 
 @pytest.fixture(scope="module")
 def spoken() -> tuple[bytes, list[WordTimestamp]]:
-    """`TEXT` spoken by espeak, and the times of its words."""
     driver = segment_driving.Driver()
     events = driver.run(driver.submit(1, TEXT), segment_driving.credit(1))
     words = [word for event in of_type(Words, events) for word in event.words]
@@ -47,7 +45,6 @@ def spoken() -> tuple[bytes, list[WordTimestamp]]:
 
 
 def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
-    """Audio steps with `pcm` for each of the contexts."""
     return [
         AudioStep(
             tuple(
@@ -62,7 +59,6 @@ def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
 def test_every_word_is_sent_once_with_the_end_of_the_audio(
     spoken: tuple[bytes, list[WordTimestamp]],
 ) -> None:
-    """Each of several contexts gets all of its words, in order, then `Done`."""
     pcm, truth = spoken
     driver = drive()
     for context in (1, 2):
@@ -79,19 +75,6 @@ def test_every_word_is_sent_once_with_the_end_of_the_audio(
         for word, true in zip(driver.words(context), truth, strict=True):
             assert word.start_sample == pytest.approx(true.start_sample, abs=2400)
     assert driver.sessions.rows_used == 0
-
-
-def test_tentative_words_are_not_final(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
-    """Tentative words begin with the first word that is not final; final words stay final."""
-    driver = drive()
-    driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
-    final = 0
-    for step in audio(spoken[0], 1):
-        (aligned,) = driver.step(step)
-        assert isinstance(aligned, Aligned)
-        final += len(aligned.words)
-        if aligned.tentative:
-            assert aligned.tentative[0].word == split_words(TEXT)[final]
 
 
 def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestamp]]) -> None:

@@ -10,5 +10,4 @@ __all__ = ["base", "custom_voice", "load_tiny"]
 
 @pytest.fixture
 def driver() -> Driver:
-    """An engine with four rows over a CustomVoice model."""
     return Driver()

@@ -11,7 +11,7 @@ from torch import Tensor
 from testbed.engine_driving import load
 from testbed.parity_reference import GREEDY, REFERENCE, LoadTiny, all_cases
 from voiceagent_tts.engine.batch import Batch
-from voiceagent_tts.engine.generate import Request, generate_codes
+from voiceagent_tts.engine.generate import Request
 from voiceagent_tts.engine.passes import Passes
 from voiceagent_tts.engine.sizes import Shapes, graph_sizes
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
@@ -33,7 +33,6 @@ ROWS, CAPACITY = 8, 192
 
 
 def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
-    """Build a prompt of the preset voice."""
     build = PromptBuilder(checkpoint.config, checkpoint.tokenizer).build
     return build(text, Preset("Ryan"), "English", is_streaming=is_streaming)
 
@@ -52,7 +51,6 @@ class Listener:
         self.batch = Batch(self.checkpoint.network, ROWS, self.capacity, shapes=self.shapes)
 
     def join(self, row: int, request: Request, **options: Any) -> None:
-        """Start a request in a row."""
         self.first[row] = []
         self.ended.discard(row)
         self.batch.join(row, request.prompt, request.sampling, request.max_frames, **options)
@@ -66,7 +64,6 @@ class Listener:
         return step.made
 
     def cancel(self, row: int) -> None:
-        """Free a row in any state: active, ended or free."""
         self.batch.cancel(row)
         self.ended.discard(row)
 
@@ -84,7 +81,6 @@ class Listener:
 
 
 def alone(checkpoint: Checkpoint, request: Request) -> Tensor:
-    """Generate the codes of a request while every other row is free."""
     listener = Listener(checkpoint)
     listener.join(0, request)
     return listener.finish(0)
@@ -116,7 +112,6 @@ def test_long_prompts_come_in_parts(base: Checkpoint) -> None:
 
 
 def beginning(prompt: Prompt, positions: int) -> Prompt:
-    """Return the first positions of a prompt."""
     text_ids, codec_ids = prompt.text_ids[:positions], prompt.codec_ids[:positions]
     frames = prompt.reference_codes
     if frames is not None:
@@ -127,7 +122,6 @@ def beginning(prompt: Prompt, positions: int) -> Prompt:
 @pytest.mark.parametrize("name", ["custom_voice-1b7-02", "base-0b6-01"])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, share: float) -> None:
-    """A prompt with a computed prefix gives the codes of a prompt that is prefilled whole."""
     case = next(case for case in all_cases() if str(case) == name)
     checkpoint = load_tiny(case.checkpoint)
     prompt = case.prompt(checkpoint)
@@ -154,7 +148,6 @@ def test_pages_that_hold_no_numbers_are_harmless(
 
 
 def test_a_row_that_gets_another_page_goes_on(custom_voice: Checkpoint) -> None:
-    """It has the codes of a row that had all its pages from the start."""
     prompt = prompt_of(custom_voice, "Fox. " * 60, is_streaming=False)
     request = Request(prompt, SAMPLED, 2 + PAGE_POSITIONS - len(prompt))
     whole, growing = (Listener(custom_voice, capacity=2 * PAGE_POSITIONS) for _ in range(2))
@@ -169,7 +162,6 @@ def test_a_row_that_gets_another_page_goes_on(custom_voice: Checkpoint) -> None:
 def test_prompts_of_a_burst_share_passes(
     custom_voice: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Short prompts that start together are prefilled sixteen at a time."""
     shared: list[int] = []
     run = Passes.prefill
 
@@ -189,7 +181,6 @@ def test_prompts_of_a_burst_share_passes(
 def test_padding_writes_into_no_page_of_a_beginning_that_failed(
     custom_voice: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages lent to a computation that runs out of memory belong to other rows afterwards."""
     batch = Batch(custom_voice.network, ROWS, CAPACITY)
     before = batch._table.padded(np.zeros(0, int), 1)
 
@@ -224,7 +215,6 @@ class _Impatient:
 
 
 def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> None:
-    """A row that would end at once makes two frames: the end is allowed from frame 2 on."""
     network = custom_voice.network
     talker = _Impatient(network.config.talker_config.codec_eos_token_id)
     batch = Batch(network, 1, CAPACITY, samplers=(talker, TorchSampler(SamplingBounds())))
@@ -253,15 +243,6 @@ def test_a_row_that_needs_its_text_does_not_end_before() -> None:
     codes = at_once.finish(0)
     assert torch.equal(in_parts.finish(0), codes)
     assert len(text) <= len(codes) < 100
-
-
-def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
-    """A row makes no more frames than its limit and its capacity allow."""
-    prompt = prompt_of(custom_voice)
-    requests = [Request(prompt, GREEDY, most) for most in (1, 7, 10_000)]
-    small = len(prompt) + 9
-    lengths = [len(made) for made in generate_codes(custom_voice.network, requests, 2, small)]
-    assert lengths == [1, 7, 9]
 
 
 @pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])

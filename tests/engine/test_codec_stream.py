@@ -29,7 +29,6 @@ def codes() -> Tensor:
 
 @pytest.fixture(params=[exact_sizes, graph_sizes, fixed_sizes])
 def stream(codes: Tensor, request: pytest.FixtureRequest) -> CodecStream:
-    """Codec rows that start from silence."""
     return CodecStream(load(CUSTOM_VOICE)[1], codes, STREAM, request.param(ROWS, FRAMES).codec)
 
 
@@ -46,7 +45,6 @@ def difference(pcm: bytes, samples: Tensor) -> int:
 
 
 def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> tuple[Sound, ...]:
-    """Decode the frames and collect the sounds that are ready."""
     stream.decode(wanted, dict.fromkeys(wanted, made), STREAM.mark())
     return stream.collect(is_waiting=False)
 
@@ -56,7 +54,6 @@ def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> t
     "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2))]
 )
 def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, seed: int) -> None:
-    """Rows decoded in windows of any size, paused and restarted, match an offline decode."""
     rng = random.Random(seed)
     pcm = dict.fromkeys(range(ROWS), b"")
     for row in pcm:
@@ -75,19 +72,7 @@ def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, see
 
 
 @torch.inference_mode()
-def test_a_row_gets_what_it_has(stream: CodecStream) -> None:
-    """Frames that do not exist yet are not decoded, and no frame is decoded twice."""
-    stream.start(0, None)
-    stream.start(2, None)
-    assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 1}, made=3)] == [(0, 3), (2, 1)]
-    assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 2}, made=3)] == [(2, 2)]
-    assert decode(stream, {0: 5, 2: 2}, made=3) == ()
-    assert not stream.calls_in_flight
-
-
-@torch.inference_mode()
 def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
-    """Audio in flight is discarded when its row is dropped or restarted."""
     for row in range(ROWS):
         stream.start(row, None)
     stream.decode({0: 2, 1: 2, 2: 2}, dict.fromkeys(range(ROWS), 2), STREAM.mark())
@@ -113,7 +98,6 @@ def test_a_first_frame_waits_for_no_other_window() -> None:
 def test_calls_are_each_frame_once(
     wanted: dict[int, int], decoded: list[int], sizes: Sizes
 ) -> None:
-    """Each call has one window size and fits its maximum; each frame is decoded once, in order."""
     taken: dict[int, list[int]] = {row: [] for row in wanted}
     for frames, windows in split_windows(wanted, decoded, sizes.codec):
         assert 0 < len(windows) <= sizes.codec[frames][-1]

@@ -11,7 +11,6 @@ from voiceagent_tts.engine.cuda_graph import Stream
 
 @pytest.mark.parametrize("device", DEVICES[1:])
 def test_an_old_graph_does_not_break_a_capture(device: str) -> None:
-    """A graph that becomes garbage during another capture is destroyed after that capture."""
     place = torch.device(device)
     stream, x, calls = (
         Stream(place, is_captured=True),

@@ -24,7 +24,6 @@ LONG = "This sentence is one of many that follow each other. " * 9
 
 
 def test_speaks_whole_frames_and_ends(driver: Driver) -> None:
-    """A text gives frames without gaps, the end of its segment, and `Done` with that length."""
     events = driver.run(*driver.open(1, TEXT))
     pcm = pcm_of(events, 1)
     samples = len(pcm) // 2
@@ -35,13 +34,11 @@ def test_speaks_whole_frames_and_ends(driver: Driver) -> None:
 
 
 def test_the_first_frame_sent_has_sound(driver: Driver) -> None:
-    """Digital silence before the first sound is not sent."""
     first = np.frombuffer(pcm_of(driver.run(*driver.open(1, TEXT)), 1)[: 2 * FRAME_SAMPLES], "<i2")
     assert np.abs(first).max() > 33
 
 
 def test_cancel_frees_the_row_by_the_next_step(driver: Driver) -> None:
-    """A cancel is answered within the step that receives it; no event of its context follows."""
     driver.send(*driver.open(1, LONG))
     for _ in range(4):
         driver.engine.step()
@@ -75,7 +72,6 @@ def test_each_segment_has_its_language(driver: Driver) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_any_chunks_of_a_text_are_spoken_alike(seed: int) -> None:
-    """A text fed in pieces, at any pace, gives the samples of the text fed at once."""
     random = Random(seed)
     borders = [0, *sorted(random.sample(range(1, len(TEXT)), 6)), len(TEXT)]
     whole, pieces = Driver(), Driver()
@@ -90,7 +86,6 @@ def test_any_chunks_of_a_text_are_spoken_alike(seed: int) -> None:
 
 
 def test_ten_minutes_roll_over_at_sentence_ends() -> None:
-    """Sequences follow each other on one clock: frames without gaps, and each word gets a time."""
     driver = Driver(parts=load(max_frames=5))
     text = " ".join(islice(agent_sentences(seed=1), 95))
     assert len(text) > 9000
@@ -140,7 +135,6 @@ def test_a_long_context_keeps_nothing_of_what_it_has_said() -> None:
 
 
 def test_a_flush_ends_what_was_said_so_far(driver: Driver) -> None:
-    """After a flush the text so far is spoken to its end; text that follows is spoken too."""
     submit, credit = driver.open(1, "First part", more=True, feeding="token")
     driver.run(submit, credit, Flush(1))
     ends = [event for event in driver.events if isinstance(event, SegmentEnd)]
@@ -153,7 +147,6 @@ def test_a_flush_ends_what_was_said_so_far(driver: Driver) -> None:
 @pytest.mark.parametrize("feeding", ["token", "segment"])
 @pytest.mark.parametrize("text", ["", "   ", "🎉", "\n---\n"])
 def test_nothing_to_say_is_said_at_once(driver: Driver, text: str, feeding: str) -> None:
-    """A text without words ends without audio."""
     events = driver.run(*driver.open(1, text, feeding=feeding))
     assert pcm_of(events, 1) == b""
     assert events[-1] == Done(1, 0)
@@ -180,7 +173,6 @@ def test_what_the_model_has_not_is_refused(
 
 
 def test_more_contexts_than_rows_are_refused() -> None:
-    """A context beyond the number of rows fails as overloaded; the others continue."""
     driver = Driver(rows=2)
     events = driver.run(*driver.open(1, TEXT), *driver.open(2, TEXT), *driver.open(3, TEXT))
     refused = last_of(events, 3)
@@ -191,7 +183,6 @@ def test_more_contexts_than_rows_are_refused() -> None:
 
 
 def test_a_designed_voice_needs_its_description() -> None:
-    """VoiceDesign follows `instruct`, and requires it."""
     driver = Driver("voice_design-1b7")
     assert driver.engine.capabilities.voices == ("designed",)
     refused = last_of(driver.run(*driver.open(1, TEXT)), 1)
@@ -215,7 +206,6 @@ FAULTS = {
 def test_an_unexpected_error_ends_its_context_alone(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
-    """Its row is free, the other context is spoken, and neither log nor error has the text."""
     kind, name = FAULTS[part]
     work = getattr(kind, name)
 
@@ -244,7 +234,6 @@ def test_an_unexpected_error_ends_its_context_alone(
 def test_an_unexpected_error_in_a_preparation_ends_nothing(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The context that was announced is spoken without it."""
     monkeypatch.setattr(PromptCache, "prepare", lambda *_: 1 / 0)
     voice = driver.engine.capabilities.voices[0]
     driver.run(Prepare(voice, "en", "token"))

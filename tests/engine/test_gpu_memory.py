@@ -48,7 +48,6 @@ def test_pain_11_a_limit_of_gpu_memory_counts_libraries(monkeypatch: pytest.Monk
 def test_workers_that_share_a_gpu_plan_no_more_than_it_has(
     workers: int, is_together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes an equal part, whether it sees what the others have taken or not."""
     total, taken = 80 * GB, 0
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     budgets: list[int] = []
@@ -64,7 +63,6 @@ def test_workers_that_share_a_gpu_plan_no_more_than_it_has(
 
 
 def test_the_error_of_a_shared_gpu_names_how_many_share_it() -> None:
-    """A part that is too small is refused with its figures, and with what to do."""
     needs = MemoryNeeds(4 * GB, 0, GB, 0, page=29_000_000, row_pages=16)
     share = 24 * GB // 5
     with pytest.raises(VoiceAgentError) as refused, make_runner._naming_shares(5):

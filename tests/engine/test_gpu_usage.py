@@ -31,7 +31,6 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_a_slow_driver_is_not_waited_for(answering: threading.Event) -> None:
-    """Metrics are those that were read last: none before the driver has answered."""
     usage = GpuUsage(GPU)
     assert usage.metrics() == {}
     answering.set()

@@ -11,9 +11,9 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine import device_choice
 from voiceagent_tts.engine import load as loading
 from voiceagent_tts.engine.device_choice import check_bits, choose_kernels
-from voiceagent_tts.engine.load import FolderSource, load_engine
+from voiceagent_tts.engine.load import FolderSource, load_engine, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import CheckpointError, VoiceAgentError
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_state import DecodeCall
@@ -23,7 +23,6 @@ OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, thre
 
 
 def load(**options: object) -> object:
-    """Load an engine with no commands."""
     return load_engine(replace(OPTIONS, **options), list, lambda event: None)  # type: ignore[arg-type]
 
 
@@ -40,9 +39,20 @@ def load(**options: object) -> object:
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> None:
-    """A setting that this machine does not support is refused before anything loads."""
     with pytest.raises((VoiceAgentError, ValueError), match=sentence):
         load(**options)
+
+
+def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cuda`, which is also the default, is a device that PyTorch can make the current one."""
+    chosen = list[int]()
+    index_of = torch.cuda._utils._get_device_index  # as `set_device` reads its argument
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(index_of(device)))
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(CheckpointError):
+            load_runner(replace(OPTIONS, device=device, model="nowhere"))
+    assert chosen == [0, 1]
 
 
 def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture) -> None:
@@ -68,7 +78,6 @@ def test_few_bits_are_for_a_cpu() -> None:
 
 @pytest.fixture
 def as_it_was() -> Iterator[None]:
-    """Restore the precision of this process's float32 products."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     backends = (matmul, cudnn.conv, cudnn.rnn)  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]
@@ -88,6 +97,17 @@ def test_float32_is_float32(dtype: torch.dtype, precision: str) -> None:
     device_choice.set_tf32(dtype)
     assert torch.backends.cuda.matmul.fp32_precision == precision
     assert torch.backends.cudnn.conv.fp32_precision == precision  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("as_it_was")
+@pytest.mark.parametrize("has_tf32", [False, True])
+def test_both_interfaces_of_tf32_can_be_read(has_tf32: bool) -> None:
+    """Inductor and TunableOp read the older interface, which must agree with the newer one."""
+    for is_allowed in (not has_tf32, has_tf32):
+        device_choice.set_tf32(torch.bfloat16 if is_allowed else torch.float32)
+    assert torch.backends.cuda.matmul.allow_tf32 is has_tf32
+    assert torch.backends.cudnn.allow_tf32 is has_tf32
+    assert torch.get_float32_matmul_precision() == ("high" if has_tf32 else "highest")
 
 
 @pytest.mark.parametrize("instruct", ["Calmly. " * 9, "Calmly. " * 40])
@@ -124,8 +144,6 @@ class _OnCpu(FolderSource):
 
 @pytest.fixture
 def failing_codec(monkeypatch: pytest.MonkeyPatch) -> FolderSource:
-    """A model whose codec is fused, and then found to be wrong."""
-
     def fuse(decoder: CodecDecoder, max_frames: int) -> str:
         decoder._new_call = lambda *how: DecodeCall(*how)  # is_fused is true from now on
         return "codec: 1 from plain"
@@ -137,7 +155,6 @@ def failing_codec(monkeypatch: pytest.MonkeyPatch) -> FolderSource:
 def test_a_codec_that_cannot_be_fused_is_plain(
     failing_codec: FolderSource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default a GPU has the fused codec; where its check fails, a plain one, and the reason."""
     codec, fault = loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))
     assert fault == "codec: 1 from plain"
     assert not codec.decoder.is_fused

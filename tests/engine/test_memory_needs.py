@@ -29,7 +29,6 @@ def test_too_little_memory_is_told_with_numbers() -> None:
 
 
 def needs_of(rows: int) -> MemoryNeeds:
-    """Return needs that grow by a sixteenth of a GB per row."""
     return replace(NEEDS, rows=rows * GB // 16)
 
 

@@ -39,7 +39,6 @@ def test_codes_are_those_of_the_official_package(
 
 @pytest.mark.parametrize("name", [LARGE, "voice_design-1b7", "base-0b6"])
 def test_plain_weights_choose_the_same(name: str, load_tiny: LoadTiny) -> None:
-    """Weights as stored give the codes of weights that are packed for the CPU."""
     case = next(case for case in all_cases() if case.checkpoint == name)
     plain = load_checkpoint(REFERENCE / name, is_packed=False)
     request = Request(case.prompt(plain), GREEDY, case.max_frames)

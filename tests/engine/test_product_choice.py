@@ -28,7 +28,6 @@ EIGHT = {Int8Linear, Int8WeightsLinear}
 
 
 def loaded() -> Checkpoint:
-    """A small checkpoint with plain products."""
     return load_checkpoint(REFERENCE / "base-0b6", is_packed=False)
 
 

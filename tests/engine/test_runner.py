@@ -13,19 +13,16 @@ from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_s
 
 
 def make_runner(rows: int = 4, capacity: int = 512, **options: object) -> Runner:
-    """Make a runner over a tiny CustomVoice model."""
     checkpoint, codec = load(CUSTOM_VOICE)
     return Runner(checkpoint, codec, rows, capacity, **options)  # type: ignore[arg-type]
 
 
 def sizes_of(name: str, rows: int = 4, capacity: int = 512) -> Sizes:
-    """Return sizes as on a CPU, as on a GPU, or a single one."""
     kinds = {"exact": exact_sizes, "few": graph_sizes, "one": fixed_sizes}
     return kinds[name](rows, capacity)
 
 
 def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> RowOutput:
-    """Speak in one row of a batch whose other rows are free."""
     listener = Listener(make_runner(**options))  # type: ignore[arg-type]
     listener.start(0, text, seed, max_frames)
     return listener.finish(0)
@@ -69,7 +66,6 @@ def test_a_row_among_others_speaks_as_if_alone(seed: int, sizes: str) -> None:
 
 
 def fixed_runs() -> Iterator[bytes]:
-    """A row's sound alone and beside others, with one fixed shape."""
     for others in ([], [0, 2, 3]):
         listener = Listener(make_runner(sizes=sizes_of("one")))
         listener.start(1)
@@ -83,6 +79,5 @@ def fixed_runs() -> Iterator[bytes]:
 
 
 def test_one_shape_gives_the_same_bits() -> None:
-    """With a fixed shape, rows with fixed seeds are bit-identical in codes and sound."""
     first, second = fixed_runs()
     assert first == second

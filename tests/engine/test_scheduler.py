@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.simulation import Device, Listener, Simulation, Wish
@@ -70,7 +70,6 @@ paces = st.builds(Pace, ramp=st.sampled_from(RAMPS))
 def several(
     wishes: st.SearchStrategy[Wish], most: int = ROWS, least: int = 1
 ) -> st.SearchStrategy[list[Wish]]:
-    """Lists of contexts."""
     return st.lists(wishes, min_size=least, max_size=most)
 
 
@@ -114,35 +113,7 @@ def test_files_never_delay_a_listener(
 
 
 def by_arrival(simulation: Simulation) -> list[Listener]:
-    """Return the listeners in order of arrival, without files."""
     return [listener for listener in simulation.run() if not listener.wish.is_batch]
-
-
-stalls = st.lists(seconds(0.0, 0.17), max_size=120)
-
-
-@given(several(listeners, most=6), devices, stalls, st.sampled_from(RAMPS))
-def test_a_ramp_costs_no_gap(
-    wishes: list[Wish], device: Device, stalled_s: list[float], ramp: tuple[int, ...]
-) -> None:
-    """If the first window suffices, stalls included, a ramp causes no underrun."""
-    device = replace(device, stalls_s=stalled_s)
-    single = Simulation(wishes, device, Pace(ramp=ramp[:1])).run()
-    assume(not any(listener.gaps for listener in single))
-    ramped = Simulation(wishes, device, Pace(ramp=ramp)).run()
-    assert not any(listener.gaps for listener in ramped)
-
-
-@given(several(listeners), devices)
-def test_no_row_is_ahead_of_its_credit(wishes: list[Wish], device: Device) -> None:
-    """Rows stop at the frame that reaches their listener's credit."""
-    simulation = Simulation(wishes, device)
-    while simulation.coming or simulation.speaking:
-        simulation.step()
-        for listener in simulation.speaking:
-            active = listener.context.active
-            made = listener.frames + (active.pending_frames if active is not None else 0)
-            assert made * FRAME_SAMPLES < listener.context.samples_wanted + FRAME_SAMPLES
 
 
 def test_first_sounds_go_before_listeners_with_plenty() -> None:
@@ -178,36 +149,13 @@ def test_a_row_that_waits_for_a_first_sound_keeps_its_window(
     assert scheduler.plan([rich, new], 0.0).decode == [(new, 1), (rich, undecoded)]
 
 
-def test_the_driest_listener_starts_first() -> None:
-    """A context close to an underrun between two sequences starts before a new context."""
-    rolling, new, file = waiting(0), waiting(1), waiting(2, is_batch=True)
-    rolling.record_sent(SAMPLE_RATE_HZ // 10, 0.0)
-    scheduler = Scheduler(Pace(), rows=3, pages=3)
-    assert scheduler.plan([file, new, rolling], 0.0).start == [rolling, new]
-    rolling.record_sent(SAMPLE_RATE_HZ, 0.0)
-    assert scheduler.plan([file, new, rolling], 0.0).start == [new, rolling]
-    assert scheduler.plan([file], 0.0).start == [file]
-
-
 def test_a_reply_that_was_heard_is_no_first_sound() -> None:
-    """Cached audio that is still to be heard gives its context as much time as the engine's own."""
     cached, new = waiting(0), waiting(1)
     cached.continues = True
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     cached.update_credit(Credit(0, 2.0, EVERYTHING))
     assert scheduler.plan([cached, new], 0.0).start == [new, cached]
     assert scheduler.plan([cached, new], 1.9).start == [cached, new]
-
-
-def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
-    """A prefill longer than a listener's lead waits for one step, and then runs in any case."""
-    scheduler = Scheduler(Pace(), rows=2, pages=2)
-    scheduler.costs.record(1, 0, 0.01)
-    scheduler.costs.record(1, 1, 0.06)
-    speaking, new = listening(), waiting(1)
-    speaking.record_sent(SAMPLE_RATE_HZ // 50, 0.0)
-    assert scheduler.plan([speaking, new], 0.0).start == []
-    assert scheduler.plan([speaking, new], 0.0).start == [new]
 
 
 @pytest.mark.parametrize(("is_measured", "p95_s"), [(False, 0.42), (True, 0.04)])
@@ -252,7 +200,6 @@ def test_a_step_that_the_machine_held_up_refuses_nobody() -> None:
 
 
 def test_files_leave_rows_to_those_who_listen() -> None:
-    """An eighth of the rows is reserved for contexts with listeners."""
     scheduler = Scheduler(Pace(), rows=16, pages=16)
     contexts = [listening(row=row) for row in range(14)]
     with pytest.raises(OverloadedError, match="14 rows"):
@@ -261,7 +208,6 @@ def test_files_leave_rows_to_those_who_listen() -> None:
 
 
 def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
-    """The retry time follows from the remaining text and the listener's credit."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     scheduler.costs.record(2, 0, 0.01)
     soon, later = listening(row=0), listening(row=1)
@@ -339,7 +285,6 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
 
 
 def holding(number: int, pages: int, scheduler: Scheduler, *, is_batch: bool) -> EngineContext:
-    """Make a context whose row has pages."""
     context = waiting(number, is_batch=is_batch)
     context.current.text_ids = 10 * (number + 1)
     context.expects_text = False
@@ -348,7 +293,6 @@ def holding(number: int, pages: int, scheduler: Scheduler, *, is_batch: bool) ->
 
 
 def test_a_file_grows_into_no_page_that_listeners_are_left() -> None:
-    """An eighth of the pages is for them, as long as there is one."""
     scheduler = Scheduler(Pace(), rows=4, pages=16)
     file = holding(0, 13, scheduler, is_batch=True)
     listener = holding(1, 1, scheduler, is_batch=False)
@@ -374,7 +318,6 @@ def test_a_file_gets_every_page_that_it_has_reserved() -> None:
 
 
 def test_a_row_that_finds_no_page_leaves_its_own_to_the_next() -> None:
-    """Of two rows that are full in one step, one goes on."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     first, second = (holding(number, 1, scheduler, is_batch=False) for number in range(2))
     contexts = [first, second]
@@ -394,7 +337,6 @@ def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -
 
 
 def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
-    """Make a context with text, unlimited credit and no row."""
     context = EngineContext(arrival, SpeechOptions(is_batch=is_batch), arrival=arrival)
     context.sequences.append(Sequence(True, text=TextState.COMPLETE))
     context.samples_wanted = 10**12
@@ -402,7 +344,6 @@ def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
 
 
 def listening(row: int = 0, *, is_batch: bool = False) -> EngineContext:
-    """Make a context with text, unlimited credit and a row."""
     context = waiting(row, is_batch=is_batch)
     context.active = ActiveSequence(row)
     return context

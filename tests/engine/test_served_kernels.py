@@ -43,13 +43,11 @@ SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings())
 
 @pytest.fixture(scope="module")
 def run_apart() -> Iterator[Run]:
-    """Run functions in one other process."""
     with separate_process() as run:
         yield run
 
 
 def shallow(hidden_size: int) -> ModelConfig:
-    """A published model of this width, with one layer and few words."""
     talker = PUBLISHED.talker_config
     predictor = replace(talker.code_predictor_config, num_hidden_layers=1)
     talker = replace(

@@ -16,7 +16,7 @@ from voiceagent_tts.engine.kind import KIND
 from voiceagent_tts.engine.scheduler import Plan, Scheduler
 from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
+from voiceagent_tts.seam.commands import Append, Cancel, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
 
 TEXT = "Hello there, somebody."
@@ -24,7 +24,6 @@ LONG = "This sentence is one of many that follow each other. " * 9
 
 
 def chunks_of(events: list[Event], context: int) -> list[int]:
-    """Return the number of frames in each audio chunk of a context."""
     steps = (event.rows for event in events if isinstance(event, AudioStep))
     return [
         part.chunk.samples // FRAME_SAMPLES
@@ -40,19 +39,6 @@ def test_a_context_chooses_how_much_comes_first(frames: int) -> None:
     driver = Driver()
     driver.run(*driver.open(1, LONG, initial_frames=frames))
     assert chunks_of(driver.events, 1)[0] == min(frames, 12)
-
-
-def test_a_file_waits_for_listeners() -> None:
-    """While a listener's lead is short, an earlier batch context makes nothing."""
-    driver = Driver()
-    driver.run(driver.open(1, LONG, is_batch=True)[0], driver.open(2, LONG)[0])
-    driver.send(Credit(1, 0.0, 10**9), Credit(2, 0.0, 4 * FRAME_SAMPLES))
-    driver.engine.step()
-    driver.engine.step()
-    assert chunks_of(driver.events, 1) == []
-    driver.run()
-    assert isinstance(last_of(driver.events, 1), Done)
-    assert sum(chunks_of(driver.events, 2)) == 4
 
 
 def test_a_prepared_beginning_is_not_computed_again() -> None:
@@ -73,7 +59,6 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
 
 
 def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
-    """An impossible preparation is skipped, and a context with its settings gets the error."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "instruct": "Slowly. " * 500}
     driver.run(Prepare("vivian", "en", options=SpeechOptions(options["instruct"])))
@@ -84,7 +69,6 @@ def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
 
 
 def test_a_beginning_that_never_fits_costs_no_other() -> None:
-    """One that is larger than the memory for all is skipped, and earlier ones stay."""
     driver = Driver(step_s=0.0)
     options = {"voice": "vivian", "language": "en", "feeding": "token"}
     driver.run(Prepare(**options))
@@ -149,7 +133,6 @@ def test_a_run_waits_for_what_others_hold() -> None:
 
 
 def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
-    """Its audio so far is sent, the context fails as overloaded, and the row's next user speaks."""
     driver = Driver(parts=load(max_frames=60), pages=2)
     instruct = "Speak as one who has told the same story many times. " * 4  # most of a page
     driver.send(*driver.open(1, TEXT, instruct=instruct))
@@ -206,7 +189,6 @@ def test_a_row_that_has_ended_keeps_no_page_for_its_audio(monkeypatch: pytest.Mo
 
 
 def test_what_listeners_lack_is_counted() -> None:
-    """Gaps from missing frames are underruns; gaps from missing text are not."""
     slow = Driver(step_s=0.2)
     slow.run(*slow.open(1, TEXT))
     assert slow.engine.metrics["underruns_total"] > 5
@@ -229,14 +211,13 @@ def test_every_metric_is_documented(driver: Driver) -> None:
     assert documented == {name: kinds[name.endswith("_total")] for name in driver.engine.metrics}
 
 
-@pytest.mark.parametrize("contexts", [1000, pytest.param(5000, marks=pytest.mark.thorough)])
-def test_thousands_of_contexts_leave_nothing(contexts: int) -> None:
+def test_thousands_of_contexts_leave_nothing() -> None:
     """However contexts ended, rows, pages and objects are as many as before."""
     driver, random = Driver(parts=load(max_frames=4), rows=64), Random(1)
     driver.run(*driver.open(0, TEXT))  # objects that are created once
     pages, objects = driver.engine.metrics["free_pages"], list[int]()
     context = 0
-    while context < contexts:
+    while context < 1000:
         came = range(context + 1, context + 51)
         context = came[-1]
         for number in came:
@@ -257,4 +238,4 @@ def test_thousands_of_contexts_leave_nothing(contexts: int) -> None:
     assert not driver.engine._contexts
     assert driver.engine.metrics["free_pages"] == pages
     assert len(driver.runner.free_rows) == 64
-    assert objects[-1] - objects[0] < contexts / 10  # shapes that occur for the first time
+    assert objects[-1] - objects[0] < 100  # shapes that occur for the first time

@@ -23,7 +23,6 @@ from voiceagent_tts.engine.sizes import (
 def test_every_call_finds_its_size(
     kind: object, rows: int, capacity: int, data: st.DataObject
 ) -> None:
-    """Some size is large enough for any rows, windows and prompts, in single steps too."""
     sizes: Sizes = kind(rows, capacity)  # type: ignore[operator]
     shapes = sizes.talker
     speaking = data.draw(st.integers(1, rows))

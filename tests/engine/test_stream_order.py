@@ -18,7 +18,6 @@ SIZES = few_graph_sizes(1, 2, 4, 12)
 
 
 def spoken_in(order: Order) -> dict[int, RowOutput]:
-    """What random contexts speak when an adversary orders the work."""
     with queued_streams(order) as adversary:
         spoken = converse(make_graph_runner(SIZES, has_graphs=True))
         assert adversary.ran > 1000

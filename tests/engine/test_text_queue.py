@@ -21,7 +21,7 @@ from voiceagent_tts.engine.voice_cache import LoadedVoice
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model import tokenizer
 from voiceagent_tts.model.prompt import Preset
-from voiceagent_tts.seam.commands import Append, Cancel, Feeding, Flush, Submit
+from voiceagent_tts.seam.commands import Append, Feeding, Flush, Submit
 from voiceagent_tts.seam.events import Done, Failed
 
 LONG = "The quick brown fox jumps over the lazy dog, and then it rests. " * 60
@@ -35,17 +35,14 @@ def make_context(id: int = 1, feeding: Feeding = "token") -> OpenContext:
 
 
 def submit(context: int, text: str, *, more: bool = False) -> Submit:
-    """The first text of a context."""
     return Submit(context, text, 0, more, "Ryan", "en", feeding="token")
 
 
 def unread_chars(context: OpenContext) -> int:
-    """Characters of a context that its builder has not received."""
     return sum(len(part.text) for part in context.unread if not isinstance(part, Flush))
 
 
 def test_a_first_text_finds_everything_loaded() -> None:
-    """After `read_first_text` no text that grows inside a word loads the composed characters."""
     composing = tokenizer._composing
     composing.cache_clear()
     read_first_text(load()[0].tokenizer)
@@ -83,7 +80,6 @@ Written = list[tuple[int, str | None]]
 
 
 def sequences_of(context: OpenContext) -> list[tuple[list[int], int, TextState]]:
-    """Return what the sequences of a context consist of."""
     return [(each.ids, each.char_end, each.text) for each in context.sequences]
 
 
@@ -143,17 +139,6 @@ def test_a_step_reads_a_bounded_number_of_characters() -> None:
     assert all(len(LONG) - unread_chars(contexts[id]) >= 14 * 5 for id in range(1, 50))
 
 
-def test_unread_text_of_a_cancelled_context_is_dropped() -> None:
-    """A context that is cancelled with unread text frees its row, and the engine comes to rest."""
-    driver = Driver(rows=2)
-    driver.send(*driver.open(1, LONG * 10, feeding="token"))
-    driver.engine.step()
-    driver.run(Cancel(1))
-    assert driver.engine.rows_used == 0
-    events = driver.run(*driver.open(2, "Hello there.", feeding="token"))
-    assert isinstance(events[-1], Done)
-
-
 def test_rows_that_have_run_out_of_text_are_read_first() -> None:
     """However many long texts wait, a starved row gets its text after the next launch."""
     contexts = {id: make_context(id) for id in range(40)}
@@ -174,7 +159,6 @@ def test_rows_that_have_run_out_of_text_are_read_first() -> None:
 
 
 def test_a_number_that_is_used_again_is_another_context() -> None:
-    """Text of a context is read although the one that had its number before has text left."""
     old, new = make_context(), make_context()
     contexts = {1: old}
     queue = TextQueue(contexts)

@@ -176,7 +176,6 @@ def test_prepare_does_it_ahead(driver: Driver, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_replaced_voice_is_heard_by_the_next_context(driver: Driver, folder: VoiceFolder) -> None:
-    """A context keeps the voice that it began with; the next one has the new voice."""
     before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna", feeding="token")), 1)
     submit, credit = driver.open(2, TEXT[:12], voice="anna", feeding="token", more=True)
     driver.run(submit, credit)
@@ -198,12 +197,6 @@ def test_an_unknown_clone_fails_alone(driver: Driver) -> None:
     failed = last_of(driver.run(*driver.open(2, TEXT, voice="nobody")), 2)
     assert isinstance(failed, Failed) and "got 'nobody'" in failed.message
     assert not {"anna", "bert"} & set(re.findall(r"\w+", failed.message))
-
-
-def test_a_clone_takes_no_instruct(driver: Driver) -> None:
-    """Base models refuse an instruct with an error."""
-    failed = last_of(driver.run(*driver.open(1, TEXT, voice="anna", instruct="Whisper")), 1)
-    assert isinstance(failed, Failed) and "accepts no instruct" in failed.message
 
 
 MISFIT, DAMAGED = "cloned for another model", "expected a voice file"

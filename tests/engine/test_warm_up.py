@@ -6,7 +6,6 @@ from voiceagent_tts.engine.runner import StepCost
 
 
 def test_a_warm_up_changes_no_sound() -> None:
-    """A row sounds as it does on an engine without a warm-up."""
     sounds = list[list[object]]()
     for is_warm in (False, True):
         driver = Driver(rows=2)

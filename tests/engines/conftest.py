@@ -14,7 +14,6 @@ from voiceagent_tts.espeak.engine import EspeakEngine
 
 @pytest.fixture(params=["espeak", "hibari", "pocket", THOROUGH])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Name of the engine."""
     return request.param
 
 
@@ -46,11 +45,9 @@ def start(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def _espeak(max_rows: int = 512, threads: int = 1) -> Driver:
-    """Espeak has one thread."""
     return Driver(partial(EspeakEngine, max_rows=max_rows))
 
 
 @pytest.fixture
 def driver(start: Start) -> Driver:
-    """The engine, with one thread if it has a choice."""
     return start(threads=1)

@@ -33,7 +33,6 @@ def check_spoken(driver: Driver, events: list[Event], submit: Submit) -> None:
 
 @pytest.mark.parametrize("text", [" ", "...", "\U0001f600", "\x00\x07", "---\n", "—", "« »"])
 def test_text_without_speech_ends_at_once(driver: Driver, text: str) -> None:
-    """Text without speech needs no credit and does not advance the clock."""
     assert driver.run(driver.submit(1, text)) == [SegmentEnd(1, len(text), 0), Done(1, 0)]
     driver.run(driver.submit(2, "Hi.", more=True), credit(2))
     end = of_type(SegmentEnd, driver.events)[-1].end_sample
@@ -42,7 +41,6 @@ def test_text_without_speech_ends_at_once(driver: Driver, text: str) -> None:
 
 
 def test_a_context_may_be_opened_and_ended_without_text(driver: Driver) -> None:
-    """Empty text does not become a segment."""
     assert driver.run(driver.submit(1, "", more=True)) == []
     assert driver.run(append(1, "", 0)) == [Done(1, 0)]
     assert driver.run(driver.submit(2, "")) == [Done(2, 0)]
@@ -53,7 +51,6 @@ def test_a_context_may_be_opened_and_ended_without_text(driver: Driver) -> None:
     ["a", "\x00Hi\x07 you", "?! Yes", "你好。", "Say 你好 now.", "مرحبا", "नमस्ते", "Ünïcödé – “ok”"],
 )
 def test_any_script_is_spoken_to_its_end(driver: Driver, text: str) -> None:
-    """Control characters and scripts that the voice does not read neither fail nor hang."""
     submit = driver.submit(1, text)
     check_spoken(driver, driver.run(submit, credit(1)), submit)
 

@@ -86,7 +86,6 @@ def test_a_sentence_pauses_only_where_more_may_follow(driver: Driver) -> None:
 
 @every
 def test_a_line_break_is_a_pause(driver: Driver) -> None:
-    """Between two words, without any mark: the lines of an address, or of a list."""
     plain, broken, marked = (
         driver.speak(f"one two{between}three four", seed=1) for between in (" ", "\n", ", ")
     )
@@ -105,7 +104,6 @@ def longest_pause_ms(pcm: bytes) -> int:
 
 
 def test_a_row_without_credit_is_not_stepped(driver: Driver) -> None:
-    """Audio is sent to the sample that credit allows; the words of a piece are sent at once."""
     assert driver.run(driver.submit(1, TEXT)) == []
     assert driver.engine.step() is None
     events = driver.run(credit(1, 1_000))
@@ -129,7 +127,6 @@ def test_the_first_chunk_is_short_and_none_is_long(driver: Driver, engine: str) 
 
 
 def test_a_long_text_does_not_delay_another_contexts_first_audio(driver: Driver) -> None:
-    """A context that is submitted while a long text is spoken gets its first audio next."""
     driver.step(driver.submit(1, LONG_TEXT), credit(1))
     assert 2 in contexts_of(driver.step(driver.submit(2, TEXT), credit(2)))
     driver.run(Cancel(1))
@@ -146,7 +143,6 @@ def test_new_contexts_are_served_in_the_order_in_which_they_came(driver: Driver)
 
 
 def test_the_row_whose_playout_ends_first_is_spoken_first(driver: Driver) -> None:
-    """Among contexts with audio, the earliest end of playout is first."""
     driver.run(*(driver.submit(i, TEXT, more=True) for i in (1, 2)), credit(1), credit(2))
     more = (append(i, " And more of it.", len(TEXT)) for i in (1, 2))
     events = driver.run(*more, credit(1, playout_end=9.0), credit(2, playout_end=3.0))
@@ -154,7 +150,6 @@ def test_the_row_whose_playout_ends_first_is_spoken_first(driver: Driver) -> Non
 
 
 def test_rows_on_two_threads_sound_as_on_one(start: Start, engine: str) -> None:
-    """Rows that are computed at the same time leave each other's audio unchanged."""
     if engine == "espeak":  # it has one thread, and its samples follow from what it said before
         return
     alone, together = start(threads=1), start(threads=2)
@@ -176,7 +171,6 @@ def test_rows_on_two_threads_sound_as_on_one(start: Start, engine: str) -> None:
     indirect=["engine"],
 )
 def test_a_cancel_frees_the_row_before_the_next_part(driver: Driver, steps: int) -> None:
-    """Nothing follows for its context, and the engine has nothing left to do."""
     driver.send(driver.submit(1, LONG_TEXT), credit(1))
     for _ in range(steps):
         driver.engine.step()
@@ -198,7 +192,6 @@ def test_cancel_is_always_answered(driver: Driver) -> None:
 
 
 def test_an_instruction_is_ignored_with_one_warning(driver: Driver) -> None:
-    """The client learns it before any audio, and the context is spoken."""
     fields = {"options": SpeechOptions(instruct="Whisper."), "more": True}
     events = driver.run(driver.submit(1, "Hi.", **fields), append(1, " Yes.", 3), credit(1))
     assert [event.code for event in of_type(Warned, events)] == [WarningCode.INSTRUCT_IGNORED]
@@ -214,7 +207,6 @@ def test_an_instruction_is_ignored_with_one_warning(driver: Driver) -> None:
     ],
 )
 def test_a_wrong_request_fails_alone(driver: Driver, fields: dict, code: ErrorCode) -> None:
-    """The failure names its context and frees its row; the other context is spoken."""
     if "options" in fields and not driver.engine.capabilities.has_native_speed:
         return
     wrong = driver.submit(1, TEXT, **fields)
@@ -227,7 +219,6 @@ def test_a_wrong_request_fails_alone(driver: Driver, fields: dict, code: ErrorCo
 
 
 def test_a_full_engine_refuses_and_recovers(start: Start) -> None:
-    """Beyond `max_rows` a submit fails as overloaded; a freed row can be used again."""
     driver = start(max_rows=2)
     assert driver.engine.capabilities.max_rows == 2
     driver.run(driver.submit(1, TEXT), driver.submit(2, TEXT))

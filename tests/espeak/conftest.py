@@ -7,17 +7,14 @@ from voiceagent_tts.espeak.library import EspeakLibrary
 
 @pytest.fixture
 def driver() -> Driver:
-    """A new engine over the process's espeak-ng."""
     return Driver()
 
 
 @pytest.fixture(scope="session")
 def library() -> EspeakLibrary:
-    """The process's espeak-ng."""
     return EspeakLibrary.open()
 
 
 @pytest.fixture(scope="session")
 def catalogue(library: EspeakLibrary) -> VoiceCatalogue:
-    """The installed voices."""
     return VoiceCatalogue(library.voices(), library.variants())

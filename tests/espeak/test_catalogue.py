@@ -65,7 +65,6 @@ def test_unknown_languages_are_refused(catalogue: VoiceCatalogue) -> None:
 
 
 def test_every_listed_name_and_language_works(catalogue: VoiceCatalogue) -> None:
-    """Names are unique regardless of case, and none hides another."""
     assert len({name.lower() for name in catalogue.names}) == len(catalogue.names)
     identifiers = {catalogue.resolve(name, "it").identifier for name in catalogue.names}
     assert len(identifiers) > 230

@@ -13,7 +13,6 @@ TEXT = "Hello there, I am one of the agents."
 
 
 def test_other_commands_while_speaking_take_effect(driver: Driver) -> None:
-    """Text for the row that is spoken, a new context and a wrong request are all handled."""
     driver.send(driver.submit(1, TEXT, more=True), credit(1))
     driver.send(
         append(1, " The end.", len(TEXT)),
@@ -31,7 +30,6 @@ def test_other_commands_while_speaking_take_effect(driver: Driver) -> None:
 
 
 def test_a_segment_in_another_language_is_spoken_by_its_voice(driver: Driver) -> None:
-    """The variant stays; the language follows the text."""
     german = "Guten Tag."
     events = driver.run(
         driver.submit(1, "Good day. ", more=True, voice="f3"),

@@ -12,7 +12,6 @@ ENGLISH = EspeakVoice("gmw/en-US", 50)
 
 
 def printed(library: EspeakLibrary, ipa: str, voice: str) -> str:
-    """The IPA that espeak prints for its own names of `ipa`."""
     library._ipa_tables.clear()  # a new table leaves the voice set, and brackets read
     names = library.ipa_table(voice).names_of(ipa)
     assert names is not None, ipa
@@ -49,7 +48,6 @@ def test_other_symbols_are_refused(library: EspeakLibrary, ipa: str) -> None:
 
 
 def speech_of(library: EspeakLibrary, segment: Segment) -> Speech:
-    """Speak one piece at normal speed."""
     (piece,) = split_pieces(segment, "en")
     assert can_say_ipa(piece, ENGLISH, library)
     delivery = Delivery(ENGLISH, 175, has_end_pause=False, trims_lead=False)
@@ -59,7 +57,6 @@ def speech_of(library: EspeakLibrary, segment: Segment) -> Speech:
 
 
 def test_a_reading_sounds_as_it_is_said(library: EspeakLibrary) -> None:
-    """As the same text does, in letters or in IPA; its word has the span of the written form."""
     said, *plain = speech_of(library, Segment("Say engine x now.", 0)).words
     for reading in (Reading(4, 9, "engine x"), Reading(4, 9, "nginx", "ˈɛndʒɪn ˈɛks")):
         words = speech_of(library, Segment("Say xxxxx now.", 0, (reading,))).words

@@ -21,27 +21,10 @@ def kana(text: str, base: int = 0) -> EspeakText:
 
 
 def test_kanji_become_readings_with_spaces_between_morphemes() -> None:
-    """Particles are read as pronounced; punctuation stays."""
     assert kana("今日は東京へ行きます。").text == "キョー ワ トーキョー エ イキ マス。"
 
 
-def test_every_kana_keeps_its_offset() -> None:
-    """Kana at the end of a word keep their own offsets; the kanji share the rest of the reading."""
-    spoken = kana("届きます", base=100)
-    assert spoken.text == "トドキ マス"
-    assert list(spoken.offsets) == [100, 100, 101, 102, 102, 103]
-    assert spoken.guessed == frozenset()
-
-
-def test_a_border_inside_a_run_of_kanji_is_a_guess() -> None:
-    """電話 is デンワ; the reading does not show where 話 begins."""
-    spoken = kana("電話です")
-    assert spoken.text == "デンワ デス"
-    assert spoken.guessed == {1}
-
-
 def test_a_month_behind_digits_is_no_moon() -> None:
-    """The normaliser and clients write dates with digits."""
     assert kana("2026年11月25日の月").text == "2026 ネン 11 ガツ 25 ニチ ノ ツキ"
     assert kana("月").text == "ツキ"
 
@@ -61,7 +44,6 @@ def test_offsets_never_decrease_and_match_the_text() -> None:
 
 
 def test_words_are_the_clients_characters(driver: Driver) -> None:
-    """Word events contain the client's kanji, not their readings."""
     text = "明日、東京で会いましょう。"
     driver.speak(text, "ja")
     words = [word.word for event in of_type(Words, driver.events) for word in event.words]
@@ -89,7 +71,6 @@ def _without_janome(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_without_janome_the_client_is_warned_once_of_kanji(
     driver: Driver, text: str, language: str, is_warned: bool
 ) -> None:
-    """The warning names the cure, comes before the audio, and does not quote the text."""
     context = 1 + len(driver.events)
     submit = Submit(context, text, 0, True, "default", language)
     append = Append(context, text, len(text), False, language)

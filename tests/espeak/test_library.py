@@ -44,7 +44,6 @@ def test_a_long_name_of_a_voice_is_unknown(library: EspeakLibrary, voice: str) -
 
 
 def test_a_stopped_speech_leaves_the_library_usable(library: EspeakLibrary) -> None:
-    """After False no chunk follows, and the next text sounds as before."""
     before, stopped, after = Recording(), Recording(max_chunks=2), Recording()
     library.synthesize("One two three.", VOICE, 175, 50, before)
     assert not library.synthesize("A long sentence. " * 500, VOICE, 175, 50, stopped)
@@ -67,7 +66,6 @@ def test_an_error_in_the_callback_reaches_the_caller(library: EspeakLibrary) -> 
 
 @pytest.mark.parametrize("voice", ["nowhere", "", "../../etc/passwd", "gmw/../../x"])
 def test_an_unknown_voice_is_an_engine_error(library: EspeakLibrary, voice: str) -> None:
-    """Espeak's error status becomes an `EngineError`, and the next voice works."""
     with pytest.raises(EngineError, match="has no voice"):
         library.synthesize("One.", voice, 175, 50, Recording())
     assert library.synthesize("One.", VOICE, 175, 50, Recording())

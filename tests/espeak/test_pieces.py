@@ -39,7 +39,6 @@ def test_pieces_tile_the_segment(text: str, base: int) -> None:
 
 
 def test_numbers_and_signs_are_said_as_people_say_them() -> None:
-    """The voice is given what a speaker says; the words and their places stay the client's."""
     (piece,) = split_pieces(Segment("5 - 3 is $2 in 1984", 10), "en-us")
     assert piece.spoken.text == "5 minus 3 is 2 dollars in nineteen eighty-four"
     assert [word.text for word in piece.words] == ["5 -", "3", "is", "$2", "in", "1984"]
@@ -51,7 +50,6 @@ def test_numbers_and_signs_are_said_as_people_say_them() -> None:
 
 
 def test_a_date_that_is_cut_into_pieces_is_one_date() -> None:
-    """The rules see the whole segment, not the clause that is spoken at once."""
     pieces = split_pieces(Segment("The meeting was on May 3, 2026, at noon.", 0), "en-us")
     assert [piece.spoken.text.strip() for piece in pieces] == [
         "The meeting was on May third,",

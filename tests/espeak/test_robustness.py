@@ -128,5 +128,4 @@ SHORT_TEXTS = [
 
 
 def test_a_short_text_never_ends_the_process() -> None:
-    """Each is spoken, with each of its words, in a process that has read nothing else."""
     run_program(SHORT_TEXT, json.dumps(SHORT_TEXTS))

@@ -16,7 +16,6 @@ ENGLISH = EspeakVoice("gmw/en-US", 50)
 
 
 def speech_of(library: EspeakLibrary, text: str, **options) -> Speech:
-    """Speak one piece at normal speed."""
     settings = {"words_per_minute": 175, "has_end_pause": False, "trims_lead": False} | options
     (piece,) = split_pieces(Segment(text, 0), "en")
     speech = speak(library, piece, Delivery(voice=ENGLISH, **settings), lambda: True)
@@ -61,7 +60,6 @@ def test_speech_ends_in_silence(library: EspeakLibrary) -> None:
 
 
 def test_what_cannot_be_pronounced_has_words_but_no_sound(library: EspeakLibrary) -> None:
-    """Espeak skips a lone Hawaiian ʻokina; the word is still reported."""
     speech = speech_of(library, "\u02bb")
     assert speech.pcm == b""
     assert len(speech.words) == 1

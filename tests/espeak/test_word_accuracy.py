@@ -14,7 +14,6 @@ MIN_EXACT_SHARE = dict.fromkeys(SENTENCES, 0.95) | {"ja": 0.75}
 
 
 def spoken_words(driver: Driver, text: str, language: str) -> tuple[list[WordTimestamp], bytes]:
-    """Speak a whole text and return its words and its PCM."""
     events = driver.run(Submit(1, text, 0, False, "default", language), Credit(1, 0.0, UNLIMITED))
     return words_of(events, 1), pcm_of(events, 1)
 
@@ -49,7 +48,6 @@ def test_word_starts_agree_with_the_audio(driver: Driver, language: str) -> None
 def test_the_second_word_of_a_pair_begins_at_its_own_phoneme(
     driver: Driver, library: EspeakLibrary
 ) -> None:
-    """Espeak has one event for "of the"; the second word begins at its own "th"."""
     events: list[SpeechEvent] = []
     text = "It is one of the best."
     library.synthesize(text, "gmw/en-US", 175, 50, lambda samples, new: events.extend(new) is None)

@@ -11,7 +11,6 @@ from voiceagent_tts.phonemes.reading import LoadedVoice
 
 @pytest.fixture
 def driver() -> Iterator[Driver]:
-    """A new engine over the voice."""
     driver = phoneme_driver({"heart": heart()})
     yield driver
     driver.engine.close()
@@ -19,5 +18,4 @@ def driver() -> Iterator[Driver]:
 
 @pytest.fixture(scope="session")
 def voice() -> LoadedVoice:
-    """The voice itself."""
     return heart()

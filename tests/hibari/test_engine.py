@@ -1,16 +1,12 @@
 """What the engine of networks adds to the promises of `tests/engines`."""
 
-import pytest
-
 from testbed.segment_driving import Driver, append, credit, of_type, pcm_of, words_of
 from voiceagent_tts.core import Reading, WarningCode
-from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.seam.events import Done, Failed, SegmentEnd, Warned
+from voiceagent_tts.seam.events import Done, SegmentEnd, Warned
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, I am one of the agents."
-LONG_TEXT = "It goes on, and on, and on, " * 8 + "until the end."
 
 
 def test_a_seed_makes_the_audio_reproducible(driver: Driver) -> None:
@@ -26,7 +22,6 @@ def test_a_seed_makes_the_audio_reproducible(driver: Driver) -> None:
 
 
 def test_words_have_exact_times_and_those_without_a_sound_no_length(driver: Driver) -> None:
-    """Each word comes once, in order, between its neighbours; the client can see the guess."""
     text = "Say 你好 now."
     words = words_of(driver.run(driver.submit(1, text), credit(1)), 1)
     assert [word.word for word in words] == split_words(text)
@@ -38,23 +33,8 @@ def test_words_have_exact_times_and_those_without_a_sound_no_length(driver: Driv
 
 
 def test_ipa_that_cannot_be_said_is_warned_of_once(driver: Driver) -> None:
-    """The context is spoken all the same, with its letters."""
     readings = (Reading(0, 5, "Hello", "日"),)
     events = driver.run(driver.submit(1, TEXT, more=True, readings=readings), credit(1))
     events += driver.run(append(1, " Again.", len(TEXT)))
     assert [event.code for event in of_type(Warned, events)] == [WarningCode.IPA_IGNORED]
     assert isinstance(events[-1], Done)
-
-
-def test_an_error_while_speaking_fails_one_context(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others continue, and the message has none of the text."""
-    driver.run(driver.submit(1, LONG_TEXT), credit(1, 5_000))
-    row = driver.engine._rows[1]
-    monkeypatch.setattr(row.speech._decoder, "samples", None)
-    events = driver.run(driver.submit(2, TEXT), credit(2), credit(1))
-    (failed,) = of_type(Failed, events)
-    assert (failed.context, failed.code) == (1, ErrorCode.ENGINE_ERROR)
-    assert failed.message == "test failed with TypeError"
-    assert [event.context for event in of_type(Done, events)] == [2]

@@ -48,18 +48,6 @@ def test_speed_changes_durations_in_the_network(voice: LoadedVoice, speed: float
         assert word.start_sample / same.start_sample == pytest.approx(speed, rel=0.4)
 
 
-def test_a_pause_follows_only_where_it_is_wanted(voice: LoadedVoice) -> None:
-    """Without it the audio ends with its last sound."""
-    with_pause, words, _ = all_of(speech(voice, TEXT), has_pause=True)
-    without, same_words, parts = all_of(speech(voice, TEXT))
-    assert words == same_words
-    assert len(with_pause) - len(without) > 2 * ms_to_samples(150)
-    tail = np.frombuffer(with_pause[len(without) :], "<i2")
-    assert np.abs(tail).max() < 330  # inaudible
-    same = 2 * sum(parts[:-1])
-    assert without[:same] == with_pause[:same]
-
-
 def test_the_lead_is_left_out_unless_it_is_kept(voice: LoadedVoice) -> None:
     """The network begins with a third of a second of silence."""
     trimmed, words, _ = all_of(speech(voice, TEXT))

@@ -18,12 +18,10 @@ class NoNoise:
 
 @pytest.fixture(scope="module")
 def prosody(voice: LoadedVoice) -> Prosody:
-    """Of a sentence."""
     return voice.network.prosody(TEXT, 1.0)
 
 
 def test_samples_are_those_of_the_package(voice: LoadedVoice, prosody: Prosody) -> None:
-    """The package's own signal processing makes the same samples of the same spectra."""
     spectra = voice.network.spectra(prosody, 0, prosody.frames)
     parts = np.ascontiguousarray(spectra.reshape(-1, 5, 601).transpose(1, 2, 0))
     expected = dsp.synth(*(part.copy() for part in parts), prosody.pitch_hz, NoNoise())
@@ -34,7 +32,6 @@ def test_samples_are_those_of_the_package(voice: LoadedVoice, prosody: Prosody) 
 
 @pytest.mark.parametrize("sizes", [(1,), (2, 3), (20, 60, 160)])
 def test_pieces_joined_are_the_whole(voice: LoadedVoice, prosody: Prosody, sizes: tuple) -> None:
-    """Samples do not depend on how the frames are divided, and none is missing."""
     spectra = voice.network.spectra(prosody, 0, prosody.frames)
     whole = Vocoder(prosody.pitch_hz, 0, NoNoise()).samples(spectra, is_last=True)
     vocoder, parts, at = Vocoder(prosody.pitch_hz, 0, NoNoise()), [], 0

@@ -13,14 +13,12 @@ from voiceagent_tts.phonemes.reading import LoadedVoice
 
 @pytest.fixture(scope="session")
 def voices() -> dict[str, LoadedVoice]:
-    """All voices."""
     with skipped_if_missing():
         return kokoro_voices()
 
 
 @pytest.fixture
 def driver(voices: dict[str, LoadedVoice]) -> Iterator[Driver]:
-    """A new engine over the voices."""
     driver = phoneme_driver(voices)
     yield driver
     driver.engine.close()

@@ -20,7 +20,6 @@ def test_a_text_is_spoken_to_its_end_at_any_speed(driver: Driver) -> None:
 
 
 def test_the_reader_follows_the_voice(driver: Driver) -> None:
-    """Amounts and pronunciations are said in the language of the voice, for one word each."""
     text = "Son 5 €, Xochitl."
     fields = {"readings": (Reading(9, 16, "Xochitl", "ˈsotʃil"),)}
     events = driver.run(driver.submit(1, text, voice="em_alex", **fields), credit(1))

@@ -10,17 +10,14 @@ from voiceagent_tts.text.words import split_words
 
 
 def knows(phoneme: str) -> bool:
-    """Whether Kokoro has the phoneme."""
     return Network.knows(None, phoneme)  # type: ignore[arg-type]  # no weights are read
 
 
 def reader(language: str) -> EspeakPronouncer:
-    """A reader of a language."""
     return EspeakPronouncer(language, knows)
 
 
 def said_for(language: str, text: str, readings: tuple[Reading, ...] = ()) -> dict[str, str]:
-    """What is said for each of the client's words."""
     phonemes = reader(language).phonemes(said(text, 0, readings))
     assert list(phonemes.offsets) == sorted(phonemes.offsets)
     assert len(phonemes.offsets) == len(phonemes.text)
@@ -49,7 +46,6 @@ def said_for(language: str, text: str, readings: tuple[Reading, ...] = ()) -> di
 def test_a_text_is_read_with_kokoros_symbols(
     language: str, text: str, expected: dict[str, str]
 ) -> None:
-    """Affricates and diphthongs are one symbol, marks stay, and each word has its own sounds."""
     found = said_for(language, text)
     assert {word: found[word] for word in expected} == expected
 

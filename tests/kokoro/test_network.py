@@ -17,7 +17,6 @@ TEXT = "həlˈO ðˈɛɹ, hˌW ɑɹ ju?"
 
 @pytest.fixture(scope="module")
 def network(voices: dict[str, LoadedVoice]) -> Network:
-    """The default voice."""
     network = voices["af_heart"].network
     assert isinstance(network, Network)
     return network
@@ -25,14 +24,12 @@ def network(voices: dict[str, LoadedVoice]) -> Network:
 
 @pytest.fixture(scope="module")
 def prosody(network: Network) -> Prosody:
-    """Of a sentence."""
     return network.prosody(TEXT, 1.0)
 
 
 def test_both_parts_compute_what_the_whole_graph_computes(
     network: Network, prosody: Prosody
 ) -> None:
-    """The samples are equal, and their number is that of the durations."""
     with skipped_if_missing():
         whole = graph.session(kokoro_files().model.read_bytes())
     ids = [0, *(_IDS[phoneme] for phoneme in TEXT), 0]
@@ -63,7 +60,6 @@ def test_parts_sound_like_the_whole(network: Network) -> None:
 
 
 def loudness_db(audio: np.ndarray) -> np.ndarray:
-    """Loudness of each quarter of a second, in dB of full scale."""
     spans = np.array_split(audio, len(audio) // 6_000)
     return np.array([10 * np.log10(np.square(span).mean() + 1e-7) for span in spans])
 

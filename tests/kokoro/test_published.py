@@ -24,7 +24,6 @@ def test_a_folder_of_any_layout_is_found(tmp_path: Path) -> None:
     "names", [(), ("model.onnx",), ("af_heart.bin",), ("voices.bin", "m.onnx")]
 )
 def test_a_folder_without_them_is_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """The sentence says what is expected there."""
     for name in names:
         (tmp_path / name).touch()
     with pytest.raises(CheckpointError, match="expected an ONNX file of Kokoro"):

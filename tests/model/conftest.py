@@ -21,7 +21,6 @@ def run_interpreted() -> Iterator[Run]:
 
 @pytest.fixture(scope="module", params=["interpreted", pytest.param("cuda", marks=ON_GPU)])
 def where(request: pytest.FixtureRequest) -> Iterator[Where]:
-    """Triton's interpreter, and the GPU if there is one."""
     if request.param == "cuda":
         yield lambda function, *arguments: function(*arguments), torch.device("cuda")
         return

@@ -28,12 +28,10 @@ ENCODER_ONLY_BY_NAME = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of a codec that a test may change."""
     return Path(shutil.copytree(REFERENCE / "base-0b6" / "speech_tokenizer", tmp_path / "codec"))
 
 
 def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a value in config.json."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     change(config)
@@ -41,7 +39,6 @@ def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
 
 
 def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
-    """Apply a change to the tensors in model.safetensors."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -49,13 +46,11 @@ def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) 
 
 @pytest.fixture(scope="module")
 def codes() -> Tensor:
-    """[30, K] int64."""
     with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
         return torch.from_numpy(arrays["codes"][:30]).long()
 
 
 def test_recordings_are_decoded_with_progress(codes: Tensor) -> None:
-    """A decoded recording has 1,920 samples per frame, and decoding reports its progress."""
     reported: list[tuple[int, int]] = []
     samples = load_codec(REFERENCE / "base-0b6").decode(codes, lambda *done: reported.append(done))
     assert samples.shape == (30 * FRAME_SAMPLES,)
@@ -74,7 +69,6 @@ def test_every_tensor_is_used(folder: Path) -> None:
 
 
 def test_the_25_hz_codec_is_refused(folder: Path) -> None:
-    """A codec of another frame rate is refused with the file, the key and both rates."""
     change_config(folder, lambda config: config.update(model_type="qwen3_tts_tokenizer_25hz"))
     expected = r"config\.json: model_type: .*12hz.*, got 'qwen3_tts_tokenizer_25hz'"
     with pytest.raises(CheckpointError, match=expected) as caught:
@@ -86,7 +80,6 @@ def test_the_25_hz_codec_is_refused(folder: Path) -> None:
     "key", ["decoder.decoder.4.block.4.act2.beta", "encoder.downsample.conv.weight"]
 )
 def test_a_missing_tensor_is_named(folder: Path, key: str) -> None:
-    """A codec that lacks a tensor is refused; the error names the key."""
     change_weights(folder, lambda tensors: tensors.pop(key))
     load = load_codec_encoder if key.startswith("encoder.") else load_codec
     with pytest.raises(CheckpointError, match=f"{key}: is not in"):

@@ -1,6 +1,7 @@
 """The codec's decoder gives the official samples, however frames are divided into calls."""
 
 import random
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,15 +20,15 @@ TOLERANCE = 1e-4
 """Random weights amplify rounding; the official package differs from itself by half of this."""
 
 
-@pytest.fixture(scope="module")
-def decoder() -> CodecDecoder:
+@pytest.fixture(scope="module", params=[1, 10_000], ids=["products", "convolutions"])
+def decoder(request: pytest.FixtureRequest) -> CodecDecoder:
     """The decoder that the reference was made with; its attention window is 8 frames."""
-    return load_codec(REFERENCE / "base-0b6").decoder
+    with patch.object(codec_layers, "_WIDE_CHANNELS", request.param):
+        return load_codec(REFERENCE / "base-0b6").decoder
 
 
 @pytest.fixture(scope="module")
 def codes() -> Tensor:
-    """[1, K, 130] int64."""
     with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
         return torch.from_numpy(arrays["codes"]).long().T[None]
 
@@ -44,20 +45,18 @@ def decode_in(decoder: CodecDecoder, codes: Tensor, portions: list[int]) -> Tens
     return decode_in_windows(decoder, codes[0].T, portions)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_partition_is_the_official_decode(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, seed: int
 ) -> None:
-    """Calls of random lengths, joined, give the official package's samples."""
     portions = random_windows(130, random.Random(seed))
     assert (decode_in(decoder, codes, portions) - samples).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("reference_frames", [1, 9, 10, 11, 25, 26, 77])
+@pytest.mark.parametrize("reference_frames", [1, 10, 14, 27, 77])
 def test_primed_speech_continues_its_reference(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, reference_frames: int
 ) -> None:
-    """After priming with a reference, speech equals the end of a decode of both together."""
     state = decoder.new_state(1, 13)
     prime(decoder, codes[..., :reference_frames], state)
     end = reference_frames + 13
@@ -77,7 +76,6 @@ def test_half_precision_is_close(codes: Tensor, samples: Tensor) -> None:
 
 
 def test_activations_stay_finite_in_half_precision() -> None:
-    """Exponentials beyond the range of half precision stay finite: they are computed in float32."""
     with building(torch.bfloat16, torch.device("cpu")):
         activation = codec_layers.SnakeBeta(4)
     logarithms = {"a.alpha": 9.0, "a.beta": -12.0}

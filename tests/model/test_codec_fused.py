@@ -13,12 +13,8 @@ import torch
 from torch import Tensor
 
 from testbed.parity import prime
-from testbed.parity_reference import REFERENCE
 from testbed.random_weights import PUBLISHED_CODEC, untrained_decoder
 from testbed.triton_here import Resources, Run
-from voiceagent_tts.engine.load import load_runner
-from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model import codec_layers, kernels
 from voiceagent_tts.model.checkpoint import building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
@@ -39,7 +35,6 @@ pytestmark = pytest.mark.xdist_group("fused")
 
 
 def make_decoder(*, is_fused: bool) -> CodecDecoder:
-    """A small decoder with random weights and random biases."""
     with patch.object(codec_layers, "_WIDE_CHANNELS", 24):  # both kinds of convolutions
         decoder = untrained_decoder(SMALL, CPU)
     generator = torch.Generator().manual_seed(3)
@@ -84,55 +79,6 @@ def test_fused_activations_give_the_plain_samples(run_interpreted: Run) -> None:
         assert found.shape == expected.shape
         assert (found - expected).abs().max() <= TOLERANCE * max(1.0, expected.abs().max())
     assert plain[0].abs().max() > 0.01
-
-
-def primed(kernels: str) -> Tensor:
-    """History of a row after the first part of a long reference, whose samples nothing needs."""
-    decoder = make_decoder(is_fused=kernels == "fused")
-    state = decoder.new_state(1, 3)
-    generator = torch.Generator().manual_seed(0)
-    state.history.copy_(torch.randn(state.history.shape, generator=generator))
-    with torch.inference_mode():
-        decoder.prime_part(torch.randint(32, (1, 4, 3), generator=generator), 50, state)
-    return state.history
-
-
-def test_a_part_that_runs_no_convolutions_keeps_their_inputs(run_interpreted: Run) -> None:
-    """Of a reference's early frames only the first convolution, before the transformer, is run."""
-    found, expected = run_interpreted(primed, "fused"), primed("plain")
-    assert (found - expected).abs().max() <= TOLERANCE
-    first = make_decoder(is_fused=False).new_state(1, 3).layout[0]
-    assert found[:, first.reach * first.channels :].std() > 0.5
-
-
-def written_inputs(x: Tensor, bias: Tensor, snake: SnakeBeta) -> Tensor:
-    """What a launch writes of [1, T, C], without earlier inputs."""
-    from voiceagent_tts.model.codec_fused import FusedCall, Layout
-
-    call = FusedCall(make_decoder(is_fused=False).new_state(1, 1), 1, torch.arange(1))
-    return call.write_inputs(x, bias, snake, Layout(positions=x.shape[1]))
-
-
-@pytest.mark.parametrize(("positions", "channels"), [(50, 24), (3, PUBLISHED_CODEC.decoder_dim)])
-def test_phases_are_float32_and_numbers_are_rounded_once(
-    run_interpreted: Run, positions: int, channels: int
-) -> None:
-    """In bfloat16 a bias and the activation are added in float32, and the result alone is rounded.
-
-    The phases are so large that those of rounded numbers would be off by whole periods.
-    """
-    generator = torch.Generator().manual_seed(0)
-    snake = SnakeBeta(channels)
-    snake.alpha.copy_(300 + torch.rand(channels, generator=generator))
-    snake.inverse_beta.fill_(1.0)
-    x = torch.randn(1, positions, channels, generator=generator).bfloat16()
-    bias = torch.randn(channels, generator=generator).bfloat16()
-    found = run_interpreted(written_inputs, x, bias, snake)
-    biased = x.float() + bias.float()
-    expected = snake(biased)
-    assert found.dtype == torch.bfloat16
-    assert (found.float() - expected).abs().max() <= 2**-8 * expected.abs().max()
-    assert (snake(biased.bfloat16()).float() - expected).abs().max() > 0.5
 
 
 def trial_decoder() -> CodecDecoder:
@@ -198,13 +144,6 @@ def test_the_loaded_decoder_is_what_is_checked(
     monkeypatch.setattr(kernels, "codec_difference", on_cpu)
     found = fuse_codec(trial_decoder(), 3)
     assert found == fault or (found is not None and fault is not None and found.startswith(fault))
-
-
-def test_fused_activations_need_a_gpu() -> None:
-    """On a CPU, asking for fused activations is an error that says what to do."""
-    options = Qwen3Options(str(REFERENCE / "custom_voice-1b7"), "cpu", codec_kernels="fused")
-    with pytest.raises(VoiceAgentError, match="got fused: cpu is not an NVIDIA GPU; try auto"):
-        load_runner(options)
 
 
 def _compiled_call(dtype: torch.dtype) -> None:

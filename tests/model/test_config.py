@@ -45,14 +45,12 @@ def changed(tmp_path: Path, change: dict[str, Any], source: str = "base-0b6") ->
 def test_what_can_not_be_computed_is_refused(
     tmp_path: Path, change: dict[str, Any], key: str
 ) -> None:
-    """A model that the network cannot compute is refused; the error names the file and the key."""
     with pytest.raises(CheckpointError, match=key) as error:
         read_model_config(changed(tmp_path, change))
     assert str(tmp_path / "config.json") in str(error.value)
 
 
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
-    """A missing file, or one that is not JSON, is refused by name."""
     with pytest.raises(CheckpointError, match="generation_config.json: expected a file"):
         read_generation_config(tmp_path)
     (tmp_path / "config.json").write_text("{")
@@ -61,7 +59,6 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_codec_of_another_frame_is_refused(tmp_path: Path) -> None:
-    """A codec whose rates imply other than 1,920 samples per frame is refused."""
     source = REFERENCE / "base-0b6" / "speech_tokenizer" / "config.json"
     config = json.loads(source.read_text())
     config["decoder_config"]["upsample_rates"] = [8, 5, 4, 2]

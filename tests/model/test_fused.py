@@ -77,7 +77,6 @@ def found_here(where: Where) -> Found:
 def test_every_operation_is_the_plain_one(
     found_here: Found, config: str, dtype: torch.dtype
 ) -> None:
-    """Sums, norms, gates, attention and cache writes equal the plain ones, for steps and frames."""
     found = found_here(config, dtype)
     assert len(found) == 5 * 7 + 2 + 2 * 3
     assert [one for one in found if not one[1] <= one[2]] == []
@@ -141,7 +140,6 @@ def _attended(
 def test_attention_sees_what_it_should(
     where: Where, sizes: tuple[int, int, int], starts: list[int], steps: int
 ) -> None:
-    """Rows of any length, in pages in any order, attend and write to the cache as plain rows do."""
     run, device = where
     expected = _attended("plain", sizes, starts, steps, BFLOAT16, CPU)
     found = run(_attended, "fused", sizes, starts, steps, BFLOAT16, device)
@@ -196,8 +194,6 @@ class _Spoiled(Operations):
 
 
 class _SpoiledSampler(TorchSampler):
-    """A plain sampler with a wrong code in one row."""
-
     def sample(self, *args: Any, **kwargs: Any) -> Tensor:
         codes = super().sample(*args, **kwargs)
         codes[5] += 1
@@ -205,8 +201,6 @@ class _SpoiledSampler(TorchSampler):
 
 
 def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check at load names every kernel whose result is wrong."""
-
     def spoil(kind: Kernels, attend: Attend) -> Operations:
         return _Spoiled(attend)
 
@@ -227,7 +221,6 @@ def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_kernel_check_reports_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any failure during the check is returned as a reason, not raised."""
     assert find_fault(TINY, torch.float32, CPU) == "cpu is not an NVIDIA GPU"
 
     def break_down(*arguments: object) -> Operations:

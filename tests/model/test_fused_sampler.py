@@ -33,8 +33,6 @@ pytestmark = pytest.mark.xdist_group("fused")  # shares an interpreter with `tes
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs of one call of a sampler, for R rows."""
-
     logits: Tensor
     uniform: Tensor
     settings: list[SamplingSettings]
@@ -53,7 +51,6 @@ class Case:
 
     @property
     def bounds(self) -> SamplingBounds:
-        """The bounds that cover the rows' settings."""
         return SamplingBounds.of(self.settings)
 
 
@@ -61,7 +58,6 @@ Choose = Callable[[Case], Tensor]
 
 
 def sampling(case: Case) -> Callable[..., Tensor]:
-    """Return the method that chooses with the kernel."""
     # Imported here, and with it Triton: never during collection (see `pytest_collection`).
     from voiceagent_tts.model.fused_sampler import FusedSampler
 
@@ -79,8 +75,6 @@ def fused(request: pytest.FixtureRequest) -> Iterator[Choose]:
 
 
 def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
-    """Return `Case.sampler_arguments` on the GPU."""
-
     def moved(settings: RowSettings | LogitRules) -> list[Tensor]:
         return [getattr(settings, of.name).cuda() for of in fields(settings)]
 
@@ -90,7 +84,6 @@ def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
 
 
 def plain(case: Case) -> Tensor:
-    """Return the codes that the plain sampler chooses."""
     return TorchSampler(case.bounds).sample(*case.sampler_arguments)
 
 
@@ -118,7 +111,6 @@ def assert_agree(codes: Tensor, case: Case) -> None:
 
 
 def tensor_of(draw: st.DrawFn, kind: st.SearchStrategy, *shape: int) -> Tensor:
-    """Draw a tensor of numbers."""
     count = torch.Size(shape).numel()
     return torch.tensor(draw(st.lists(kind, min_size=count, max_size=count))).view(shape)
 
@@ -190,7 +182,6 @@ def published(name: str, rows: int) -> Case:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_vocabularies_are_chosen_from_plainly(fused: Choose, name: str) -> None:
-    """At published vocabulary sizes, with ties at the 50th place, the codes are the plain ones."""
     case = published(name, 12)
     assert_agree(fused(case), case)
 

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.xdist_group("fused")
 
 
 def fused_attention() -> AttendWindow:
-    """The fused attention, in a process that has Triton's language."""
     from voiceagent_tts.model import fused_window
 
     return fused_window.attend_window
@@ -28,7 +27,6 @@ def fused_attention() -> AttendWindow:
 def new_state(
     rows: int, window: int, frames: int, groups: int, width: int, dtype: torch.dtype
 ) -> CodecState:
-    """A state without convolutions."""
     cache = torch.zeros(1, rows, window - 1 + frames, groups, width, dtype=dtype)
     positions, history = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows, 0)
     return CodecState(positions, cache, cache.clone(), history, (), window)

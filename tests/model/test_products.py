@@ -1,6 +1,5 @@
 """Every kernel computes what the plain product computes, within its bound."""
 
-import weakref
 from typing import get_args
 
 import pytest
@@ -12,11 +11,9 @@ from voiceagent_tts.model.layers import Linear
 from voiceagent_tts.model.products import (
     BOUNDS,
     Kernel,
-    PackedLinear,
     are_float16,
     fits,
     make,
-    pack,
     works,
 )
 
@@ -24,7 +21,6 @@ ROWS = [(1,), (3,), (2, 40), (7, 1, 5), (1000,)]
 
 
 def linear(inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> Linear:
-    """A layer with random weights."""
     generator = torch.Generator().manual_seed(inputs + outputs)
     layer = Linear(inputs, outputs, bias)
     for parameter in layer.parameters():
@@ -33,7 +29,6 @@ def linear(inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> Linear:
 
 
 def error_of(kernel: Kernel, layer: Linear, x: Tensor) -> float:
-    """Return the relative error of a kernel."""
     made, expected = make(kernel, layer)(x), layer(x)
     assert made.shape == expected.shape
     assert made.dtype == expected.dtype
@@ -48,7 +43,6 @@ def error_of(kernel: Kernel, layer: Linear, x: Tensor) -> float:
 def test_a_kernel_is_its_plain_twin(
     kernel: Kernel, rows: tuple[int, ...], inputs: int, outputs: int, bias: bool
 ) -> None:
-    """For any input shape, a usable kernel's relative error is within its bound."""
     if not works(kernel, torch.float32) or not fits(kernel, inputs):
         assert kernel != "plain"
         return
@@ -93,8 +87,6 @@ def test_rows_of_a_batch_do_not_influence_each_other(kernel: Kernel) -> None:
 
 
 def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that raises an error or computes something else is not used."""
-
     def missing(linear: Linear) -> torch.nn.Module:
         raise RuntimeError("no such operator")
 
@@ -107,18 +99,3 @@ def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> N
         makers = {**products._MAKERS, "int8": broken}
         monkeypatch.setattr(products, "_MAKERS", makers)
         assert not works.__wrapped__("int8", torch.float32)
-
-
-def test_packing_keeps_no_plain_weights() -> None:
-    """Every layer is replaced, and the plain weights are freed."""
-    module = torch.nn.Sequential(
-        torch.nn.Sequential(linear(8, 8, True, torch.float32)), linear(8, 8, False, torch.float32)
-    )
-    plain = [weakref.ref(layer) for layer in module.modules() if isinstance(layer, Linear)]
-    pack(module)
-    assert len(plain) == 2
-    assert not any(layer() for layer in plain)
-    assert [type(layer) for layer in module.modules() if not list(layer.children())] == [
-        PackedLinear,
-        PackedLinear,
-    ]

@@ -66,7 +66,6 @@ def reference_probabilities(
 def draw(
     settings: SamplingSettings, history: list[int], penalty: float, rows: int = DRAWS
 ) -> Tensor:
-    """Draw one code of `logits` for each seed: [rows]."""
     seen = torch.zeros(rows, VOCABULARY, dtype=torch.bool)
     seen[:, history] = True
     ids = torch.arange(VOCABULARY)
@@ -82,7 +81,6 @@ def draw(
 
 
 def one_number_each(rows: int, frame: int = 0) -> Tensor:
-    """Return the first random number of each seed: [rows]."""
     return torch.from_numpy(
         uniforms(np.arange(rows, dtype=np.uint64), np.array([[frame]]), 1)[:, 0, 0]
     )
@@ -126,7 +124,6 @@ def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
     ],
 )
 def test_draws_follow_the_reference_s_filters(settings: SamplingSettings) -> None:
-    """Penalty, end, suppressed ids, temperature, top-k and top-p draw codes as the library does."""
     history = [0, 1, 2, 3, 7, 11, 20]
     probabilities = reference_probabilities(settings, history, 1.3)
     drawn = draw(settings, history, 1.3)
@@ -135,16 +132,7 @@ def test_draws_follow_the_reference_s_filters(settings: SamplingSettings) -> Non
     assert statistic < freedom + 5 * (2 * freedom) ** 0.5
 
 
-def test_ties_with_the_last_of_top_k_stay() -> None:
-    """Codes as likely as the k-th are kept, as in the reference."""
-    first, second = logits().topk(2).values
-    scores = torch.where(logits() == second, first, logits())[None]
-    drawn = sample(scores.expand(200, -1), one_number_each(200), [SamplingSettings(top_k=1)] * 200)
-    assert len(drawn.unique()) == 2
-
-
 def test_greedy_takes_the_likeliest() -> None:
-    """A greedy row takes the likeliest code, even beside rows that sample."""
     settings = [SamplingSettings(is_sampled=False), SamplingSettings(temperature=5.0, top_k=0)]
     scores = logits().expand(2, -1)
     drawn = [sample(scores, torch.tensor([u, u]), settings) for u in (0.0, 0.5, 1 - 2**-23)]
@@ -160,31 +148,6 @@ def test_the_last_random_number_draws_a_possible_code() -> None:
     lowest = sample(scores[None], torch.tensor([0.0]), settings)
     highest = sample(scores[None], torch.tensor([1 - 2**-23]), settings)
     assert (int(lowest), int(highest)) == (2, VOCABULARY - 2)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        [SamplingSettings(), SamplingSettings(is_sampled=False)],
-        [
-            SamplingSettings(top_k=3),
-            SamplingSettings(temperature=2.0, top_k=9),
-            SamplingSettings(top_k=0),
-        ],
-        [
-            SamplingSettings(top_p=0.5),
-            SamplingSettings(top_k=0, top_p=0.9),
-            SamplingSettings(top_k=5),
-        ],
-    ],
-)
-def test_a_row_s_settings_are_its_own(settings: list[SamplingSettings]) -> None:
-    """A row's code does not depend on the settings of other rows."""
-    for uniform in torch.linspace(0, 0.99, 20):
-        scores, numbers = logits().expand(len(settings), -1), uniform.expand(len(settings))
-        together = sample(scores, numbers, settings)
-        alone = [int(sample(scores[:1], uniform[None], [row])) for row in settings]
-        assert together.tolist() == alone
 
 
 @pytest.mark.parametrize(
@@ -208,7 +171,6 @@ def test_philox_gives_its_published_words(
 
 
 def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
-    """A random number depends only on seed, frame and codebook, and differs for each of them."""
     frames = np.array([[0, 1, 3, 2**31]])
     seeds = np.array([1, 2, 2**64 - 7, 2**62 + 1, 2**64 - 1], np.uint64)
     together = uniforms(seeds, frames, 16)
@@ -223,7 +185,6 @@ def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
 
 
 def test_a_checkpoint_s_own_settings_are_read() -> None:
-    """Talker and code predictor have separate settings in generation_config.json."""
     params = sampling_params(read_generation_config(REFERENCE / "base-0b6"), seed=3)
     assert params == SamplingParams(SamplingSettings(), SamplingSettings(), 1.05, 3)
 

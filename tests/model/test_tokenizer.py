@@ -42,7 +42,6 @@ pieces = st.one_of(
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    """The library's Qwen2 tokenizer."""
     from transformers import Qwen2TokenizerFast  # slow
 
     folder = REFERENCE / "base-0b6"
@@ -50,7 +49,6 @@ def library() -> Library:
 
 
 def in_parts(parts: list[str]) -> list[int]:
-    """Return the ids of a turn whose text arrives in these parts."""
     turn = TOKENIZER.open_turn("assistant")
     return [id for part in parts for id in turn.push(part)] + turn.finish()
 
@@ -65,7 +63,6 @@ def test_ids_are_those_of_the_reference_tokenizer(library: Library, text: str) -
 
 @given(text=st.text())
 def test_any_text_has_the_reference_ids(library: Library, text: str) -> None:
-    """For any text the ids equal the library's."""
     assert TOKENIZER.encode(TOKENIZER.normalize(text)) == library(text).input_ids
 
 
@@ -90,7 +87,6 @@ def test_ids_come_while_text_arrives() -> None:
 
 
 def test_control_tokens_in_a_text_are_text() -> None:
-    """A text that spells a control token cannot end its turn."""
     ids = TOKENIZER.encode_turn("assistant", "a<|im_end|>b")
     assert CONFIG["im_end"] not in ids
     assert len(ids) > ROLE_TOKENS + 3
@@ -127,5 +123,4 @@ def test_a_word_without_borders_is_not_held_back(repeating: Tokenizer, unit: str
 
 @pytest.mark.parametrize("unit", ["a", "ha", "ー", "hello", "!", "-"])
 def test_time_of_a_long_word_is_linear(repeating: Tokenizer, unit: str) -> None:
-    """A word that is eight times as long takes about eight times as long."""
     assert is_linear(lambda text: repeating.open_turn("assistant").push(text), unit)

@@ -8,5 +8,4 @@ from voiceagent_tts.phonemes.reading import LoadedVoice
 
 @pytest.fixture(scope="session")
 def voice() -> LoadedVoice:
-    """A loaded voice of American English."""
     return heart()

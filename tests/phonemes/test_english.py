@@ -10,7 +10,6 @@ from voiceagent_tts.text.words import split_words
 
 
 def said_for(phonemes: Phonemes, text: str) -> dict[str, str]:
-    """What is said for each of the client's words."""
     found = {}
     for word in split_words(text):
         start = bisect_left(phonemes.offsets, word.char_start)
@@ -42,13 +41,11 @@ def said_for(phonemes: Phonemes, text: str) -> dict[str, str]:
 def test_each_word_has_what_is_said_for_it(
     text: str, expected: dict[str, str], voice: LoadedVoice
 ) -> None:
-    """Normalisation makes more, fewer or other words; each belongs to one of the client's."""
     found = said_for(voice.pronouncer.phonemes(said(text, 0, ())), text)
     assert {word: found[word] for word in expected} == expected
 
 
 def test_readings_are_said_in_place_of_their_spans(voice: LoadedVoice) -> None:
-    """IPA gives the phonemes, a respelling is read, and words around them keep their places."""
     text = "(Siobhan) likes nginx, too."
     readings = (Reading(1, 8, "Siobhan", "ʃɪˈvɔːn"), Reading(16, 21, "engine x"))
     found = said_for(voice.pronouncer.phonemes(said(text, 0, readings)), text)
@@ -61,7 +58,6 @@ def test_readings_are_said_in_place_of_their_spans(voice: LoadedVoice) -> None:
 
 
 def test_a_long_string_is_divided_between_words(voice: LoadedVoice) -> None:
-    """Joined, the parts are the whole; none is longer than the network reads."""
     whole = voice.pronouncer.phonemes(said("123456789 " * 25, 0, ()))
     parts = list(whole.parts())
     assert len(whole.text) > 2 * MAX_PHONEMES and len(parts) > 2
@@ -101,7 +97,6 @@ def test_a_word_that_cannot_be_read_is_left_out(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_offsets_never_decrease_whatever_the_text(seed: int, voice: LoadedVoice) -> None:
-    """Each phoneme is known, and says a place of the text not before the one before it."""
     rng = random.Random(seed)
     bits = [
         "10:30", "am", "$5", "$3.2", "billion", "Jan.", "5", "May", "2020", "St.", "No.", "#5",

@@ -11,7 +11,6 @@ TEXT = "həlˈO ðˈɛɹ."
 
 
 def test_both_parts_compute_what_the_whole_graph_computes(voice: LoadedVoice) -> None:
-    """Durations, pitch and spectra of the two parts are those of the package's own graph."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     file = published_voices()["heart"].file
@@ -26,7 +25,6 @@ def test_both_parts_compute_what_the_whole_graph_computes(voice: LoadedVoice) ->
 
 
 def test_a_graph_without_the_tensor_is_refused() -> None:
-    """The error names the tensor; a file that is no graph is refused too."""
     content = published_voices()["heart"].file.read_bytes()
     with pytest.raises(ValueError, match="/nothing"):
         cut(content, ["ids"], ["/nothing"])

@@ -26,7 +26,6 @@ from voiceagent_tts.phonemes.reading import LoadedVoice
 def test_ipa_becomes_the_phonemes_of_english(
     ipa: str, american: str | None, british: str | None, voice: LoadedVoice
 ) -> None:
-    """Stress stands before the vowel; a symbol of no sound makes the whole unsayable."""
     assert phonemes_of(ipa, is_british=False) == american
     assert phonemes_of(ipa, is_british=True) == british
     for phonemes in filter(None, (american, british)):

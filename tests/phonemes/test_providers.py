@@ -35,7 +35,6 @@ def test_the_device_and_the_build_decide(
 
 
 def test_a_gpu_that_onnx_runtime_cannot_use_is_refused() -> None:
-    """With the package that can."""
     with pytest.raises(CheckpointError, match="onnxruntime-gpu"):
         providers("cuda:1", CPU_BUILD)
 

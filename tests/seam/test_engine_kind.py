@@ -20,13 +20,11 @@ assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 
 
 def test_every_engine_of_the_settings_is_declared() -> None:
-    """The setting `engine` takes the names of the kinds that were found, and no others."""
     (names, _) = get_args(EngineSettings.model_fields["engine"].annotation)
     assert set(engine_kinds()) == set(get_args(names))
 
 
 def test_a_kind_loads_nothing_of_its_engine() -> None:
-    """The server and the command line ask all kinds, and need none of their packages."""
     done = subprocess.run([sys.executable, "-c", _DECLARED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(engine_kinds())

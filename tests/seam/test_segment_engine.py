@@ -18,8 +18,6 @@ BAD = "unspeakable"
 def test_a_text_that_fails_unexpectedly_ends_its_context_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is an engine error that does not show the text; the row is free, and others speak."""
-
     def split(segment: Segment, language: str) -> list[EspeakPiece]:
         if segment.text == BAD:
             raise ValueError(BAD)

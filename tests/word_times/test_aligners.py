@@ -11,9 +11,9 @@ import pytest
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Finish
+from voiceagent_tts.seam.aligner_messages import AlignEvent, Finish
 from voiceagent_tts.seam.engine_kind import WorkerSpec
-from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
+from voiceagent_tts.seam.events import Failed
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 from voiceagent_tts.text.words import split_words
@@ -28,7 +28,6 @@ BROKEN = WorkerSpec("no-such-aligner")
 
 @pytest.fixture
 async def aligners() -> AsyncIterator[Aligners]:
-    """Two processes of the online aligner."""
     supervisors = [Supervisor(WorkerSpec("online")) for _ in range(2)]
     started = Aligners({Source.ONLINE: supervisors})
     await started.start()
@@ -44,49 +43,13 @@ def attach(aligners: Aligners) -> "tuple[list[AlignerHandle], asyncio.Queue[Alig
 
 
 def workers(aligners: Aligners) -> list[WorkerClient]:
-    """Return the running processes."""
     supervisors = aligners.supervisors.values()
     return [supervisor.worker for supervisor in supervisors if supervisor.worker is not None]
-
-
-async def test_a_context_is_followed_to_its_end(aligners: Aligners) -> None:
-    """Words and audio go to one process, which answers with every word and then `Done`."""
-    (handle,), answers = attach(aligners)
-    assert handle.source is Source.ONLINE
-    handle.expect(WORDS[:1])
-    handle.follow("en", "v")
-    handle.expect(WORDS[1:])
-    for start in (0, 1920):
-        handle.push_audio(AudioChunk(start, SILENCE))
-    handle.send(SegmentEnd(handle.number, WORDS[-1].char_end, 3840))
-    handle.send(Finish(handle.number))
-    received: list[AlignEvent] = []
-    while not isinstance(received[-1] if received else None, Done):
-        received.append(await answers.get())
-    aligned = [event for event in received if isinstance(event, Aligned)]
-    assert [word.word for event in aligned for word in event.words] == WORDS
-    assert aligned[1].end_sample == 3840
-    assert handle.worst_lag_s > 0
-    assert not any(worker.rows_used for worker in workers(aligners))
-
-
-async def test_contexts_are_spread(aligners: Aligners) -> None:
-    """Contexts take turns over the processes, and free their rows when they close."""
-    handles = [attach(aligners)[0][0] for _ in range(6)]
-    assert [worker.rows_used for worker in workers(aligners)] == [3, 3]
-    for handle in handles[:3]:
-        handle.expect(WORDS)
-        handle.follow("en", "v")
-    for handle in handles:
-        handle.release()
-        handle.release()
-    await until(lambda: not any(w.rows_used for w in workers(aligners)), "all rows are free")
 
 
 async def test_a_dead_aligner_is_reported_and_not_waited_for(
     aligners: Aligners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Contexts that it followed receive `Failed`; a new one gets another process, or none."""
     start, may_start = WorkerClient.start, asyncio.Event()
 
     async def start_later(*arguments: Any) -> WorkerClient:
@@ -115,7 +78,6 @@ async def test_a_dead_aligner_is_reported_and_not_waited_for(
 async def test_an_aligner_that_does_not_answer_is_left(
     aligners: Aligners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that hangs receives no backlog of audio: the context fails there, once."""
     monkeypatch.setitem(module._ANSWER_TIMEOUT_S, Source.ONLINE, 0.0)
     (handle,), answers = attach(aligners)
     stopped = next(worker for worker in workers(aligners) if worker.rows_used)
@@ -134,7 +96,6 @@ async def test_an_aligner_that_does_not_answer_is_left(
 
 
 async def test_an_aligner_that_cannot_start_is_left_out() -> None:
-    """A server starts without an aligner that it does not require."""
     aligners = Aligners(
         {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [Supervisor(BROKEN)]}
     )
@@ -147,7 +108,6 @@ async def test_an_aligner_that_cannot_start_is_left_out() -> None:
 
 
 async def test_a_required_aligner_must_start() -> None:
-    """The start fails with the reason of the required aligner that cannot start."""
     aligners = Aligners({Source.FORCED: [Supervisor(BROKEN)]}, is_required=True)
     with pytest.raises(EngineError, match="ended with status 2"):
         await aligners.start()

@@ -16,8 +16,6 @@ NOW = 100.0
 
 
 class SlowAligner:
-    """The handle of an aligner that answers when the test says so."""
-
     source = Source.ONLINE
     worst_lag_s = 0.0
     is_active, number = True, 1
@@ -45,7 +43,6 @@ def publisher_with(
 
 
 def hear(publisher: AlignedWords, chunk: AudioChunk) -> None:
-    """Receive the engine's audio, and publish what is due."""
     publisher.push_audio(chunk, lambda: "en")
     publisher.listener.push_audio(chunk)
     publisher.pop_due(NOW)
@@ -63,13 +60,11 @@ def finished_publisher() -> tuple[AlignedWords, SlowAligner]:
 
 
 def answer(publisher: AlignedWords, now: float, *words: WordTimestamp) -> None:
-    """Give the publisher final times of an aligner."""
     publisher.add_aligned(Source.ONLINE, words, (), now)
     publisher.pop_due(now)
 
 
 def timed(place: int) -> WordTimestamp:
-    """An aligner's time of a word."""
     return WordTimestamp(WORDS[place], 6_000 * place, None, 1.0)
 
 
@@ -89,7 +84,6 @@ def test_a_slow_aligner_is_waited_for_while_it_answers() -> None:
 
 
 def test_a_silent_aligner_is_left() -> None:
-    """Without an answer, the words follow with estimated times."""
     publisher, aligner = finished_publisher()
     answer(publisher, NOW, timed(0), timed(1))
     assert publisher.due_at == NOW + 5.0
@@ -130,7 +124,6 @@ def test_an_engine_that_fails_leaves_the_words_that_it_has_spoken() -> None:
 
 
 def test_a_lost_text_takes_back_the_words_that_no_aligner_is_sure_of() -> None:
-    """Words before a sure one were spoken, too; so was the text before the lost sequence."""
     sent = [
         WordTimestamp(word, index, None, sure)
         for index, (word, sure) in enumerate(zip(WORDS, (0.3, 1.0, 0.3), strict=True))

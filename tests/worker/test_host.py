@@ -44,7 +44,6 @@ program.main()
 
 
 def test_the_heart_beats_inside_of_a_step() -> None:
-    """A voice that speaks for long reads its commands meanwhile, and shows that it works."""
     told = subprocess.run(
         [sys.executable, "-c", _LONG_STEP], stdin=subprocess.PIPE, capture_output=True, text=True
     )
@@ -90,7 +89,6 @@ program.main()
 
 
 def test_an_idle_worker_gives_back_what_a_burst_took() -> None:
-    """Blocks that are still in use lie between those that are free."""
     argv = [sys.executable, "-c", _IDLE]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None

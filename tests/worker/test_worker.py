@@ -38,7 +38,6 @@ ALL_OF_IT = 10**9
 
 @pytest.fixture
 async def worker() -> AsyncIterator[WorkerClient]:
-    """A worker on the embedded voice."""
     client = await WorkerClient.start(WorkerSpec("espeak"))
     yield client
     await client.close()
@@ -54,7 +53,6 @@ def speak(worker: WorkerClient, text: str = TEXT) -> "tuple[int, asyncio.Queue[E
 
 
 async def collect(events: "asyncio.Queue[Event]") -> list[Event]:
-    """Collect every event up to the one that frees the row."""
     collected: list[Event] = []
     while not collected or not isinstance(collected[-1], (Done, Cancelled, Failed)):
         collected.append(await events.get())
@@ -62,7 +60,6 @@ async def collect(events: "asyncio.Queue[Event]") -> list[Event]:
 
 
 async def test_cancel_frees_the_row_and_silences_the_context(worker: WorkerClient) -> None:
-    """After a cancel the handler receives nothing, and the worker reports the row as free."""
     context, events = speak(worker, TEXT * 200)
     while not isinstance(await events.get(), AudioStep):
         pass
@@ -78,7 +75,6 @@ async def test_cancel_frees_the_row_and_silences_the_context(worker: WorkerClien
 async def test_a_handler_that_fails_ends_its_context_alone(
     worker: WorkerClient, bad: type[Event]
 ) -> None:
-    """It is told so once, its row is free, and other contexts of the worker are spoken."""
     failures: list[Event] = []
 
     def fail(event: Event) -> None:
@@ -98,7 +94,6 @@ async def test_a_handler_that_fails_ends_its_context_alone(
 
 
 async def test_a_handler_that_fails_leaves_no_session_in_an_aligner() -> None:
-    """Its process follows the context no longer."""
     failures: list[Event | AlignEvent] = []
 
     def fail(event: Event | AlignEvent) -> None:
@@ -120,7 +115,6 @@ async def test_a_handler_that_fails_leaves_no_session_in_an_aligner() -> None:
 
 
 async def test_what_a_worker_sent_before_its_end_is_received() -> None:
-    """A late server handles all received events before it fails the contexts."""
     spec = throttled(WorkerSpec("espeak"), {"crash_after_s": 1.5})
     worker = await WorkerClient.start(spec)
     ending = os.pidfd_open(worker.pid)
@@ -145,7 +139,6 @@ async def test_what_a_worker_sent_before_its_end_is_received() -> None:
 
 
 async def test_a_worker_that_hangs_is_killed() -> None:
-    """A worker without a sign of life within the heartbeat timeout is killed."""
     spec = WorkerSpec("espeak", heartbeat_timeout_s=1.5)
     worker = await WorkerClient.start(spec)
     events: asyncio.Queue[Event] = asyncio.Queue()
@@ -158,7 +151,6 @@ async def test_a_worker_that_hangs_is_killed() -> None:
 
 
 async def test_a_pause_of_all_is_no_silence() -> None:
-    """A worker survives when server and worker were suspended together."""
     worker = await WorkerClient.start(WorkerSpec("espeak", heartbeat_timeout_s=1.5))
     try:
         os.kill(worker.pid, signal.SIGSTOP)
@@ -170,7 +162,6 @@ async def test_a_pause_of_all_is_no_silence() -> None:
 
 
 async def test_an_engine_that_cannot_start_says_so() -> None:
-    """A failed start raises an error with its reason."""
     with pytest.raises(EngineError, match="ended with status 2"):
         await WorkerClient.start(WorkerSpec("no-such-engine"))
 
@@ -186,7 +177,6 @@ async def test_close_is_idempotent(worker: WorkerClient) -> None:
 
 
 async def test_a_close_that_is_cancelled_ends_as_cancelled() -> None:
-    """The caller's cancellation reaches it, and the worker is stopped all the same."""
     supervisor = Supervisor(WorkerSpec("espeak"))
     await supervisor.start()
     worker = await supervisor.wait_for_worker(1.0)
@@ -209,7 +199,6 @@ async def test_waiting_for_a_worker_has_an_end() -> None:
 
 
 async def test_a_worker_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it sends cannot be read: its contexts end with the cause, and it is replaced."""
     supervisor = Supervisor(WorkerSpec("espeak"))
     await supervisor.start()
     try:

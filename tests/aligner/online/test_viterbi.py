@@ -32,7 +32,6 @@ def advance(paths: ViterbiSearch, rows: np.ndarray) -> None:
 
 
 def step(paths: ViterbiSearch, window: range, rows: np.ndarray) -> None:
-    """Advance the search without any gaps."""
     no_gap = np.full((len(rows), 2), np.inf, np.float32)
     paths.advance(window, rows, no_gap, np.zeros(len(window) + 1, np.bool_))
 
@@ -109,7 +108,6 @@ FORKS = (Fork((2, 5)), Fork((7, 10, 12)), Fork((14, 15, 17, 20)))
 def test_the_search_agrees_with_its_plain_twin(
     seed: int, frames: int, length: int, forks: tuple[Fork, ...]
 ) -> None:
-    """It finds the cheapest path, with pauses, unwritten speech and words of several readings."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, 20, (frames, length)).astype(np.float32)
     gap_costs = rng.integers(0, (9, 5), (frames, 2)).astype(np.float32)

@@ -5,11 +5,10 @@ A benchmark runs the code paths of the published sizes with them, but its figure
 
 from typing import Any
 
-from testbed.published import ALIGNER, ALIGNER_TOKENS, CODEC, PREDICTOR, Size, model_config
+from testbed.published import CODEC, PREDICTOR, Size, model_config
 
 _CODES = 64
 _FIRST_SPECIAL = 356
-_FIRST_ALIGNER_SPECIAL = 1000
 _SHIFT = PREDICTOR["vocab_size"] - _CODES
 """Offset of the talker's control ids against the published ones."""
 
@@ -84,31 +83,3 @@ TINY_CODEC: dict[str, Any] = CODEC | {
     },
 }
 """config.json of a matching codec."""
-
-TINY_ALIGNER: dict[str, Any] = ALIGNER | {
-    "audio_config": ALIGNER["audio_config"]
-    | {
-        "d_model": 64,
-        "encoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "encoder_ffn_dim": 128,
-        "output_dim": 64,
-        "downsample_hidden_size": 16,
-    },
-    "text_config": ALIGNER["text_config"]
-    | {
-        "vocab_size": _FIRST_ALIGNER_SPECIAL + max(ALIGNER_TOKENS) + 1,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "pad_token_id": 0,
-    },
-    "num_labels": 80,
-    "audio_token_id": _FIRST_ALIGNER_SPECIAL + 33,
-    "timestamp_token_id": _FIRST_ALIGNER_SPECIAL + 62,
-    "pad_token_id": 0,
-}
-"""config.json of an aligner with two layers of width 64 in each part, and times up to 6.4 s."""

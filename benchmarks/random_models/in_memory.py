@@ -15,9 +15,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import torch
 from torch import Tensor
 
+from benchmarks.random_models.tiny import TINY_CODEC, tiny_model
+from benchmarks.random_models.vocabulary import write_tokenizer
 from testbed.published import CODEC, GENERATION, SIZES, model_config
-from testbed.tiny import TINY_CODEC, tiny_model
-from testbed.vocabulary import write_tokenizer
 from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec

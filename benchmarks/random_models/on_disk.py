@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import typer
@@ -19,31 +19,23 @@ from rich.progress import Progress
 from safetensors.torch import save_file
 from torch import Tensor
 
+from benchmarks.random_models.in_memory import random_tensor
+from benchmarks.random_models.vocabulary import write_tokenizer
 from testbed.published import (
-    ALIGNER,
-    ALIGNER_TEMPLATE,
-    ALIGNER_TOKENS,
     CODEC,
     CODEC_PREPROCESSOR,
     GENERATION,
     PREPROCESSOR,
     SIZES,
+    Kind,
     model_config,
 )
-from testbed.random_model import random_tensor
-from testbed.vocabulary import learn_vocabulary, write_tokenizer
-from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config, read_model_config
 from voiceagent_tts.model.layers import Weights
 from voiceagent_tts.plugins.recordings.codec_encoder import CodecEncoder
 from voiceagent_tts.plugins.recordings.speaker_encoder import SpeakerEncoder
-
-if TYPE_CHECKING:
-    from transformers import Qwen2Tokenizer
-
-AnyKind = Literal["custom_voice", "voice_design", "base", "aligner"]
 
 META = torch.device("meta")
 
@@ -102,62 +94,6 @@ def ready_checkpoint(
     return folder
 
 
-def write_aligner(
-    folder: Path, config: dict[str, Any], seed: int, progress: Progress | None = None
-) -> None:
-    """Write a forced aligner with random weights, in the layout of transformers.
-
-    Args:
-        folder: folder to create.
-        config: config.json of the aligner.
-        seed: equal seeds give equal files.
-        progress: shows the number of generated tensors.
-    """
-    # Imported here: it takes seconds, and most checkpoints are no aligner's.
-    with without_collection():
-        from transformers import (
-            Qwen3ASRConfig,
-            Qwen3ASRFeatureExtractor,
-            Qwen3ASRForTokenClassification,
-            Qwen3ASRProcessor,
-        )
-
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "config.json", {"model_type": "qwen3_asr", **config})
-    first_control = config["timestamp_token_id"] - max(ALIGNER_TOKENS)
-    Qwen3ASRProcessor(
-        Qwen3ASRFeatureExtractor(),
-        _aligner_tokenizer(first_control),
-        chat_template=ALIGNER_TEMPLATE,
-    ).save_pretrained(folder)
-    generator = torch.Generator().manual_seed(seed)
-    with META:
-        network = Qwen3ASRForTokenClassification(Qwen3ASRConfig(**config))
-    shapes = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
-    tensors = _random_tensors(shapes, torch.bfloat16, generator, progress)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-
-
-def _aligner_tokenizer(first_control: int) -> "Qwen2Tokenizer":
-    """Build a tokenizer with control tokens in its vocabulary, which fixes their numbers."""
-    from transformers import Qwen2Tokenizer
-
-    vocabulary, merges = learn_vocabulary(first_control)
-    vocabulary |= {
-        ALIGNER_TOKENS.get(place, f"<unused {first_control + place}>"): first_control + place
-        for place in range(max(ALIGNER_TOKENS) + 1)
-    }
-    return Qwen2Tokenizer(
-        vocabulary,
-        merges,  # type: ignore[arg-type]
-        eos_token="<|im_end|>",
-        audio_token="<|audio_pad|>",
-        audio_bos_token="<|audio_start|>",
-        audio_eos_token="<|audio_end|>",
-        extra_special_tokens=list(ALIGNER_TOKENS.values()),
-    )
-
-
 def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Return names and shapes of a model's tensors, from its config.json."""
     config = read_model_config(folder)
@@ -206,17 +142,13 @@ def _write_json(path: Path, value: object) -> None:
 def main(
     out: Annotated[Path, typer.Option(help="folder to write")],
     size: Annotated[Literal["0.6b", "1.7b"], typer.Option()] = "0.6b",
-    kind: Annotated[AnyKind, typer.Option()] = "custom_voice",
+    kind: Annotated[Kind, typer.Option()] = "custom_voice",
     seed: Annotated[int, typer.Option()] = 0,
-    device: Annotated[str, typer.Option(help="that makes the numbers of a voice")] = "cpu",
+    device: Annotated[str, typer.Option(help="that makes the numbers")] = "cpu",
 ) -> None:
-    """Write a full-size checkpoint with random weights; the forced aligner has one size."""
+    """Write a full-size checkpoint with random weights."""
     with Progress() as progress:
-        if kind == "aligner":
-            write_aligner(out, ALIGNER, seed, progress)
-        else:
-            model = model_config(SIZES[size], kind)
-            write_checkpoint(out, model, CODEC, seed, progress, device)
+        write_checkpoint(out, model_config(SIZES[size], kind), CODEC, seed, progress, device)
     size_gb = sum(file.stat().st_size for file in out.rglob("*") if file.is_file()) / 1e9
     print(json.dumps({"out": str(out), "size": size, "kind": kind, "gb": round(size_gb, 2)}))
 

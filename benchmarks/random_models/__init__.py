@@ -1,0 +1,1 @@
+"""Models with random weights, of the published sizes and tiny ones, for timings."""
