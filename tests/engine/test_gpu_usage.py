@@ -35,11 +35,11 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_a_slow_driver_is_not_waited_for(answering: threading.Event) -> None:
     """Metrics are those that were read last: none before the driver has answered."""
     usage = GpuUsage(GPU)
-    assert usage.metrics() == {}
+    assert usage.latest == {}
     answering.set()
     usage.close()
     usage._thread.join()
-    assert usage.metrics() == {
+    assert usage.latest == {
         "gpu_memory_used_bytes": 50,
         "gpu_memory_total_bytes": 80,
         "gpu_memory_reserved_bytes": 20,
@@ -53,7 +53,7 @@ def test_memory_and_utilization_are_read(device: str) -> None:
     usage = GpuUsage(torch.device(device))
     usage.close()
     usage._thread.join()
-    values = usage.metrics()
+    values = usage.latest
     assert held.nbytes <= values["gpu_memory_reserved_bytes"] <= values["gpu_memory_used_bytes"]
     assert values["gpu_memory_used_bytes"] <= values["gpu_memory_total_bytes"]
     assert 0 <= values.get("gpu_utilization_ratio", 0) <= 1

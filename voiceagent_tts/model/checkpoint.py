@@ -202,10 +202,7 @@ def building(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 
 
 def build_network(
-    config: ModelConfig,
-    dtype: torch.dtype,
-    device: torch.device,
-    kernels: Kernels = "plain",
+    config: ModelConfig, dtype: torch.dtype, device: torch.device, kernels: Kernels = "plain"
 ) -> Network:
     """Build a model's modules with uninitialised weights; arguments as in `load_checkpoint`."""
     # PyTorch prefers cuDNN's attention on Hopper. cuDNN plans a kernel for every new number of rows

@@ -49,12 +49,7 @@ from voiceagent_tts.client.transport import MAX_SERVER_MESSAGE_BYTES, Transport
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent
-from voiceagent_tts.protocol.messages import (
-    SUBPROTOCOL,
-    ErrorMessage,
-    VoiceOptions,
-    WarningMessage,
-)
+from voiceagent_tts.protocol.messages import SUBPROTOCOL, ErrorMessage, VoiceOptions, WarningMessage
 
 _VOICES_PATH = "/v1/audio/voices"
 _ANSWER_TIMEOUT_S = 5.0
@@ -177,10 +172,7 @@ class TTS(tts.TTS[Literal["words"]]):
         return self._socket is not None and self._socket.is_usable
 
     def update_options(
-        self,
-        *,
-        model: NotGivenOr[str | None] = NOT_GIVEN,
-        **options: Unpack[VoiceOptions],
+        self, *, model: NotGivenOr[str | None] = NOT_GIVEN, **options: Unpack[VoiceOptions]
     ) -> None:
         """Change options of future replies; arguments as for the constructor.
 
@@ -525,5 +517,6 @@ def _closed() -> APIConnectionError:
 
 
 def _retrieve_exception(task: "asyncio.Task[ClientSocket]") -> None:
+    """Retrieve the exception, so that asyncio does not report a failure that no reply awaits."""
     if not task.cancelled():
         task.exception()
