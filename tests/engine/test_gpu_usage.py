@@ -32,11 +32,11 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 def test_a_slow_driver_is_not_waited_for(answering: threading.Event) -> None:
     usage = GpuUsage(GPU)
-    assert usage.metrics() == {}
+    assert usage.latest == {}
     answering.set()
     usage.close()
     usage._thread.join()
-    assert usage.metrics() == {
+    assert usage.latest == {
         "gpu_memory_used_bytes": 50,
         "gpu_memory_total_bytes": 80,
         "gpu_memory_reserved_bytes": 20,

@@ -353,12 +353,8 @@ class Turn:
 
     def to_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
         """A word of the current context, at its position in the turn."""
-        word = timestamp.word
-        char_start, char_end = (
-            self.spoken_char_end + word.char_start,
-            self.spoken_char_end + word.char_end,
-        )
-        word = replace(word, char_start=char_start, char_end=char_end)
+        word, start = timestamp.word, self.spoken_char_end
+        word = Word(word.text, start + word.char_start, start + word.char_end)
         return replace(timestamp.later(self.context_start), word=word)
 
     def new_words(self, before_sample: int | None = None) -> list[WordTimestamp]:

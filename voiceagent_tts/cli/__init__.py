@@ -145,8 +145,7 @@ def say(
         bool, typer.Option("--markup", help='Obey tags in the text: <break time="300ms"/>.')
     ] = False,
     play: Annotated[
-        bool | None,
-        typer.Option(help="Play the audio. [default: yes, unless --output or --words]"),
+        bool | None, typer.Option(help="Play the audio. [default: yes, unless --output or --words]")
     ] = None,
     url: Url = None,
 ) -> None:

@@ -10,10 +10,7 @@ from voiceagent_tts.extras import install_hint
 from voiceagent_tts.seam.engine_kind import EngineKind, engine_kinds, kind_of
 
 _KOKORO = install_hint("server", "kokoro")
-_QWEN3_MODELS = (
-    "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice",
-    "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
-)
+_QWEN3_MODELS = ("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice")
 """Models with voices of their own, the best first."""
 
 
@@ -83,16 +80,13 @@ def _installed_other() -> EngineKind | None:
 
 
 def _stored_qwen3() -> str | None:
-    if not _has_packages("torch", "transformers", "huggingface_hub") or not _has_gpu():
+    packages = map(importlib.util.find_spec, ("torch", "transformers", "huggingface_hub"))
+    if not all(packages) or not _has_gpu():
         return None
     from voiceagent_tts.hub import parse_id, stored_folder
 
     stored = (model for model in _QWEN3_MODELS if stored_folder(parse_id(model)))
     return next(stored, None)
-
-
-def _has_packages(*names: str) -> bool:
-    return all(importlib.util.find_spec(name) is not None for name in names)
 
 
 def _has_gpu() -> bool:

@@ -158,9 +158,10 @@ def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:
         case ".json":
             text = _as_json(words)
         case ".srt":
-            text = _as_srt(words)
+            blocks = enumerate(_subtitles(words, ","), start=1)
+            text = "\n".join(f"{number}\n{block}" for number, block in blocks)
         case _:
-            text = _as_vtt(words)
+            text = "\n".join(["WEBVTT\n", *_subtitles(words, ".")])
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
@@ -170,33 +171,23 @@ def _as_json(words: Sequence[WordTimestamp]) -> str:
         {
             "word": timestamp.word.text,
             "start_s": round(timestamp.start_sample / SAMPLE_RATE_HZ, 3),
-            "end_s": None
-            if timestamp.end_sample is None
-            else round(timestamp.end_sample / SAMPLE_RATE_HZ, 3),
+            "end_s": None if end is None else round(end / SAMPLE_RATE_HZ, 3),
             "char_start": timestamp.word.char_start,
             "char_end": timestamp.word.char_end,
             "exact": timestamp.is_exact,
             "confidence": round(timestamp.confidence, 3),
         }
         for timestamp in words
+        for end in [timestamp.end_sample]
     ]
     return json.dumps({"words": rows}, ensure_ascii=False, indent=1) + "\n"
 
 
-def _as_srt(words: Sequence[WordTimestamp]) -> str:
-    blocks = [
-        f"{number}\n{_time(start_s, ',')} --> {_time(end_s, ',')}\n{text}\n"
-        for number, (start_s, end_s, text) in enumerate(_cues(words), start=1)
-    ]
-    return "\n".join(blocks)
-
-
-def _as_vtt(words: Sequence[WordTimestamp]) -> str:
-    blocks = [
-        f"{_time(start_s, '.')} --> {_time(end_s, '.')}\n{text}\n"
+def _subtitles(words: Sequence[WordTimestamp], mark: str) -> list[str]:
+    return [
+        f"{_time(start_s, mark)} --> {_time(end_s, mark)}\n{text}\n"
         for start_s, end_s, text in _cues(words)
     ]
-    return "\n".join(["WEBVTT\n", *blocks])
 
 
 def _cues(words: Sequence[WordTimestamp]) -> Iterator[tuple[float, float, str]]:

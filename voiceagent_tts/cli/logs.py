@@ -25,9 +25,10 @@ _END_S = 1.0
 def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
     """Log one line per event to standard error; of libraries, and if `is_quiet`, only warnings."""
     output = _only_json() if is_json else sys.stderr
+    people = structlog.dev.ConsoleRenderer(colors=output.isatty())
     rendered: list[Any] = [
         structlog.processors.format_exc_info,
-        *([structlog.processors.JSONRenderer()] if is_json else _for_people(output)),
+        *([structlog.processors.JSONRenderer()] if is_json else [_escape_controls, people]),
     ]
     structlog.configure(
         processors=[*_SHARED, *rendered],
@@ -44,10 +45,6 @@ def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-
-
-def _for_people(output: TextIO) -> list[Any]:
-    return [_escape_controls, structlog.dev.ConsoleRenderer(colors=output.isatty())]
 
 
 def _escape_controls(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -197,9 +197,8 @@ async def _feed(context: ClientContext, text: str | None, window: _TextWindow) -
             await context.send_text(delta)
         await context.end()
     except InvalidRequestError as error:
-        if (
-            error.code is not ErrorCode.CONTEXT_CLOSED
-        ):  # closed by the server, whose `done` gives the reason
+        # If the server has closed it, its `done` gives the reason.
+        if error.code is not ErrorCode.CONTEXT_CLOSED:
             raise
 
 

@@ -37,18 +37,11 @@ def websocket_address(url: str) -> str:
         ) from error
     if parts.scheme not in _WEBSOCKET_SCHEMES or not host or port == 0:
         got = f"got {parts.scheme or 'no'} scheme, host {parts.hostname}, port {port}"
-        raise InvalidRequestError(
-            f"{expected}, {_address_without_scheme(url) or got}", code=ErrorCode.INVALID_PARAM
-        )
+        if _HOST_AND_PORT.fullmatch(url):  # anything else may hold a password
+            got = f"got {url}; try ws://{url}"
+        raise InvalidRequestError(f"{expected}, {got}", code=ErrorCode.INVALID_PARAM)
     path = parts.path.rstrip("/") or DEFAULT_PATH
     return urlunsplit(parts._replace(scheme=_WEBSOCKET_SCHEMES[parts.scheme], path=path))
-
-
-def _address_without_scheme(url: str) -> str | None:
-    """What to try for a host and port alone; None for anything else, which may hold a password."""
-    if not _HOST_AND_PORT.fullmatch(url):
-        return None
-    return f"got {url}; try ws://{url}"
 
 
 def http_address(url: str, path: str) -> str:

@@ -130,11 +130,7 @@ class CodecStream:
     """Streaming codec decoder for the rows of one batch."""
 
     def __init__(
-        self,
-        codec: Codec,
-        codes: Tensor,
-        stream: Stream,
-        sizes: Mapping[int, Sequence[int]],
+        self, codec: Codec, codes: Tensor, stream: Stream, sizes: Mapping[int, Sequence[int]]
     ) -> None:
         self._decoder, self._codes = codec.decoder, codes
         self._stream = stream
@@ -142,6 +138,7 @@ class CodecStream:
         self._scratch, self._last_code = rows, codec.codebook_size - 1
         self._sizes = sizes
         self._state = codec.decoder.new_state(rows + 1, max(WINDOWS_FRAMES))
+        self.state_bytes = self._state.bytes
         most = max(counts[-1] for counts in sizes.values())
         part = (self._state.max_frames, codebooks)
         self._reference_part = Upload(part, torch.int64, stream.device)
@@ -162,11 +159,6 @@ class CodecStream:
     def calls_in_flight(self) -> int:
         """Number of calls whose audio was not collected."""
         return len(self._calls)
-
-    @property
-    def state_bytes(self) -> int:
-        """Memory of the decoder's state of all rows."""
-        return self._state.bytes
 
     def keys(self) -> Iterator[tuple[int, int]]:
         """Yield every call that `sizes` allow as (rows, frames per row), the largest first."""

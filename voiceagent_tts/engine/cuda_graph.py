@@ -118,11 +118,8 @@ class Stream:
         is_cuda = device.type == "cuda"
         self._cuda = torch.cuda.Stream(device, priority=priority) if is_cuda else None
         self._capture = new_capture(device, self._cuda) if is_captured else None
-
-    @property
-    def is_captured(self) -> bool:
+        self.is_captured = self._capture is not None
         """Whether functions become graphs."""
-        return self._capture is not None
 
     def entered(self) -> AbstractContextManager[object]:
         """Return a context manager within which PyTorch's work goes to this stream."""

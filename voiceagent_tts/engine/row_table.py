@@ -31,12 +31,7 @@ def record_type(codebooks: int, pages: int) -> np.dtype:
     settings = [("is_sampled", "i4"), ("temperature", "f4"), ("top_k", "i4"), ("top_p", "f4")]
     return np.dtype(
         [
-            ("slot", "i4"),
-            ("position", "i4"),
-            ("frame", "i4"),
-            ("length", "i4"),
-            ("text", "i4"),
-            ("may_end", "i4"),
+            *((name, "i4") for name in ("slot", "position", "frame", "length", "text", "may_end")),
             ("penalty", "f4"),
             ("talker", settings),
             ("predictor", settings),

@@ -165,6 +165,8 @@ class Runner:
         )
         stream = Stream(network.device, is_captured=has_graphs, priority=CODEC_PRIORITY)
         self._codec = CodecStream(codec, self._batch.codes, stream, sizes.codec)
+        self.codec_row_bytes = self._codec.state_bytes // (rows + 1)
+        """Memory of the codec state of one row, or of one primed voice."""
         self._streams = self._stream, stream
         self._has_clones = checkpoint.config.has_speaker_encoder
         self.graph_bytes = 0
@@ -195,11 +197,6 @@ class Runner:
     def page_bytes(self) -> int:
         """Memory of a KV page."""
         return self._batch.prefix_bytes(PAGE_POSITIONS)
-
-    @property
-    def codec_row_bytes(self) -> int:
-        """Memory of the codec state of one row, or of one primed voice."""
-        return self._codec.state_bytes // (self.max_rows + 1)
 
     @property
     def graph_count(self) -> int:
@@ -399,6 +396,7 @@ class Runner:
             self._codec.decode(decode, frames, coded)
 
     def _note(self, began_s: float, events: tuple[StreamEvent, ...], frames: int) -> None:
+        """Add the duration of the passes; after frames were made, the device is done with them."""
         if not frames:
             return
         began, prefilled, coded, decoding, advanced = events

@@ -244,6 +244,7 @@ class Scheduler:
         return max(1, min(most, int(fitting)))
 
     def _spare_s(self, starts: int, stepping: list[EngineContext], now: float) -> float:
+        """Return how long a step of all rows can be delayed without an underrun."""
         leads_s = [c.lead_s(now) for c in stepping if c.has_spoken and not c.is_batch]
         return min(leads_s, default=math.inf) - self.costs.steps.of(starts + len(stepping))
 

@@ -64,21 +64,14 @@ class SequenceBuilder:
         self._tokenizer = tokenizer
         self._language = language
         sequence_chars = SEQUENCE_CHARS if ids_to_start <= _MOST_IDS_TO_START else 1
-        self._feed = TextFeed(sequence_chars, language) if feeding == "token" else None
+        self.is_growing = feeding == "token"
+        """Whether sequences grow with the text; then it may be appended in any portions."""
+        self._feed = TextFeed(sequence_chars, language) if self.is_growing else None
         self._turn: OpenTurn | None = None
         self._growing: Sequence | None = None
 
-    @property
-    def is_growing(self) -> bool:
-        """Whether sequences grow with the text; then it may be appended in any portions."""
-        return self._feed is not None
-
     def append(
-        self,
-        text: str,
-        char_base: int,
-        language: str | None,
-        readings: tuple[Reading, ...] = (),
+        self, text: str, char_base: int, language: str | None, readings: tuple[Reading, ...] = ()
     ) -> None:
         """Append the context's next text, whose first character is `char_base`; in any language.
 

@@ -76,6 +76,8 @@ class VoiceCatalogue:
         variants: timbres whose names may follow `+`.
     """
 
+    languages = tuple(LANGUAGES)
+
     def __init__(
         self, installed: Iterable[InstalledVoice], variants: Iterable[InstalledVariant]
     ) -> None:
@@ -89,11 +91,6 @@ class VoiceCatalogue:
         self._genders.update((each.name, each.gender) for each in variants)
         own = {name.lower(): Preset(name) for name in self._genders if name}
         self._presets = own | PRESETS
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Codes of the supported languages."""
-        return tuple(LANGUAGES)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,7 +126,11 @@ class VoiceCatalogue:
             identifier = self._identifiers.get(speaker)
             preset = self._presets.get(variant if plus else "default")
         if identifier is None or preset is None:
-            raise self._unknown_voice(name)
+            raise InvalidRequestError(
+                f"expected the name of a voice, or of a language voice and a variant joined by "
+                f"'+', got {name!r}; {name_hint(name, self.names)}",
+                code=ErrorCode.INVALID_VOICE,
+            )
         suffix = f"+{preset.variant}" if preset.variant else ""
         is_japanese = identifier == self._identifiers["ja"]
         return EspeakVoice(identifier + suffix, preset.pitch, reads_kana_only=is_japanese)
@@ -142,11 +143,4 @@ class VoiceCatalogue:
         raise InvalidRequestError(
             f"expected a language, got {language!r}; known are {', '.join(LANGUAGES)}",
             code=ErrorCode.INVALID_LANGUAGE,
-        )
-
-    def _unknown_voice(self, name: str) -> InvalidRequestError:
-        return InvalidRequestError(
-            f"expected the name of a voice, or of a language voice and a variant joined by '+', "
-            f"got {name!r}; {name_hint(name, self.names)}",
-            code=ErrorCode.INVALID_VOICE,
         )

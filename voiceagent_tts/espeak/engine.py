@@ -7,10 +7,9 @@ oldest first, then those whose playout ends soonest. One thread must use it.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, Segment, WarningCode, Word
+from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, Segment, WarningCode
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.japanese import lacks_readings
@@ -44,23 +43,10 @@ _ROWS_BESIDE_NEW = 2  # limit while a row waits for its first audio: a large mes
 
 
 @dataclass(frozen=True, slots=True)
-class _VoicedPiece:
+class _VoicedPiece(EspeakPiece):
     """A piece, with the voice of its language."""
 
-    piece: EspeakPiece
     voice: EspeakVoice
-
-    @property
-    def words(self) -> Sequence[Word]:
-        return self.piece.words
-
-    @property
-    def segment_end(self) -> int | None:
-        return self.piece.segment_end
-
-    @property
-    def is_silent(self) -> bool:
-        return self.piece.is_silent
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +115,10 @@ class EspeakEngine(SegmentEngine[_Row]):
     def _pieces(self, row: _Row, command: Submit | Append) -> list[_VoicedPiece]:
         voice = self._catalogue.resolve(row.voice_name, command.language or "en")
         segment = Segment(command.text, command.char_base, command.readings)
-        return [_VoicedPiece(piece, voice) for piece in split_pieces(segment, voice.language)]
+        return [
+            _VoicedPiece(each.words, each.spoken, each.ends_clause, each.segment_end, voice)
+            for each in split_pieces(segment, voice.language)
+        ]
 
     def _prepare(self, command: Prepare) -> None:
         self._preparations.append(command)
@@ -160,7 +149,8 @@ class EspeakEngine(SegmentEngine[_Row]):
             japanese_tokenizer()  # loaded now, so that the first text need not wait for it
 
     def _speak(self, row: _Row) -> None:
-        piece, voice = row.queue[0].piece, row.queue[0].voice
+        piece = row.queue[0]
+        voice = piece.voice
         delivery = Delivery(
             voice=voice,
             words_per_minute=round(NORMAL_WORDS_PER_MINUTE * row.options.speed),

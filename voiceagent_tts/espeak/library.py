@@ -40,8 +40,7 @@ _END_PAUSE = 0x1000
 _POSITION_CHARACTER = 1
 _PHONEME_SEPARATOR = ord(" ") << 8
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4
-_FULL_VOLUME = 100
-_DEFAULT_RANGE = 50
+_FIXED = (_VOLUME, 100), (_RANGE, 50)
 _OK = 0
 _NOISE_SEED = 1
 _MAX_VOICE_BYTES = 36
@@ -111,26 +110,17 @@ class _EventId(ctypes.Union):
 
 class _Event(ctypes.Structure):
     _fields_ = [
-        ("type", ctypes.c_int),
-        ("unique_identifier", ctypes.c_uint),
-        ("text_position", ctypes.c_int),
-        ("length", ctypes.c_int),
-        ("audio_position", ctypes.c_int),
-        ("sample", ctypes.c_int),
-        ("user_data", ctypes.c_void_p),
-        ("id", _EventId),
-    ]
+        ("type", ctypes.c_int), ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int), ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int), ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p), ("id", _EventId),
+    ]  # fmt: skip
 
 
 class _Voice(ctypes.Structure):
     _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("languages", ctypes.c_char_p),
-        ("identifier", ctypes.c_char_p),
-        ("gender", ctypes.c_ubyte),
-        ("age", ctypes.c_ubyte),
-        ("variant", ctypes.c_ubyte),
-        ("xx1", ctypes.c_ubyte),
+        *((name, ctypes.c_char_p) for name in ("name", "languages", "identifier")),
+        *((name, ctypes.c_ubyte) for name in ("gender", "age", "variant", "xx1")),
         ("score", ctypes.c_int),
         ("spare", ctypes.c_void_p),
     ]
@@ -342,13 +332,7 @@ class EspeakLibrary:
         self._voice = voice
 
     def _set_prosody(self, words_per_minute: int, pitch: int) -> None:
-        settings = (
-            (_RATE, words_per_minute),
-            (_PITCH, pitch),
-            (_RANGE, _DEFAULT_RANGE),
-            (_VOLUME, _FULL_VOLUME),
-        )
-        for parameter, value in settings:
+        for parameter, value in ((_RATE, words_per_minute), (_PITCH, pitch), *_FIXED):
             if self._dll.espeak_SetParameter(parameter, value, 0) != _OK:
                 raise EngineError(f"espeak-ng refused the value {value} for parameter {parameter}")
 
@@ -387,15 +371,9 @@ def _load() -> tuple[Any, Path]:
     dll.espeak_Info.restype = ctypes.c_char_p
     dll.espeak_TextToPhonemes.restype = ctypes.c_char_p
     dll.espeak_Synth.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_uint,
-        ctypes.c_int,
-        ctypes.c_uint,
-        ctypes.c_uint,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-    ]
+        ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_uint,
+        ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p,
+    ]  # fmt: skip
     return dll, Path(espeakng_loader.get_data_path())
 
 

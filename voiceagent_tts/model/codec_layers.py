@@ -100,9 +100,8 @@ class DirectConvolution(CausalConvolution):
 
     def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, inputs] -> [B, T, outputs]."""
-        image = call.prepend_history(self.number, x).transpose(1, 2)[
-            :, :, None
-        ]  # [B, C, 1, reach + T]
+        # An image of height 1, channels first.
+        image = call.prepend_history(self.number, x).transpose(1, 2)[:, :, None]
         image = F.conv2d(image, self.weight, self.bias, dilation=(1, self.dilation))
         return image[:, :, 0].transpose(1, 2)
 
@@ -167,9 +166,8 @@ class Upsampling(nn.Module):
         inputs, taps = self.conv.inputs, self.conv.kernel
         weight = matrix.new_empty(inputs, self.outputs, taps * self.rate)
         yield f"{name}.conv.weight", weight
-        by_tap = weight.view(inputs, self.outputs, taps, self.rate).flip(
-            2
-        )  # the latest comes first
+        # The latest tap comes first.
+        by_tap = weight.view(inputs, self.outputs, taps, self.rate).flip(2)
         matrix.view(self.rate, self.outputs, taps, inputs).copy_(by_tap.permute(3, 1, 2, 0))
         yield f"{name}.conv.bias", bias[: self.outputs]
         bias.view(self.rate, -1).copy_(bias[: self.outputs].clone())

@@ -224,12 +224,7 @@ def _row_products(
 
 @torch.inference_mode()
 def _codes(
-    kernels: Kernels,
-    size: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    *,
-    has_rules: bool,
+    kernels: Kernels, size: int, dtype: torch.dtype, device: torch.device, *, has_rules: bool
 ) -> Tensor:
     """Sample from random logits, some rows greedily; return [R] int64 on the CPU."""
     generator = torch.Generator().manual_seed(0)
@@ -256,9 +251,7 @@ def _codes(
 
 
 def _paged_cache(
-    steps: int,
-    starts: tuple[int, ...] = _STARTS,
-    pages: tuple[tuple[int, ...], ...] = _TABLE,
+    steps: int, starts: tuple[int, ...] = _STARTS, pages: tuple[tuple[int, ...], ...] = _TABLE
 ) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
     """Return a function that makes the KV cache of the talker, and positions [B, `steps`]."""
 

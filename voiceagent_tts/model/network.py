@@ -40,13 +40,10 @@ class Network(nn.Module):
         super().__init__()
         self.kernels: Kernels = kernels
         self.config = config
+        self.codebooks = config.talker_config.num_code_groups
+        """K, the number of codes per frame."""
         self.talker = talker
         self.code_predictor = code_predictor
-
-    @property
-    def codebooks(self) -> int:
-        """K, the number of codes per frame."""
-        return self.config.talker_config.num_code_groups
 
     @property
     def device(self) -> torch.device:

@@ -240,12 +240,7 @@ class PromptBuilder:
         )
 
     def build_prefix(
-        self,
-        voice: Voice,
-        language: str | None = None,
-        instruct: str = "",
-        *,
-        is_streaming: bool,
+        self, voice: Voice, language: str | None = None, instruct: str = "", *, is_streaming: bool
     ) -> Prompt:
         """Build the common start of all prompts with this voice, language, instruct and layout."""
         role = self._tokenizer.encode_turn("assistant", "")

@@ -47,19 +47,6 @@ class _Row(SegmentRow[TextPiece]):
     is_warned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What one step has made for a row.
-
-    Attributes:
-        words: the words whose audio begins with `pcm`, from its first sample.
-        pcm: the next audio; empty if the first piece has ended.
-    """
-
-    words: tuple[WordTimestamp, ...]
-    pcm: bytes
-
-
 class PhonemeEngine(SegmentEngine[_Row]):
     """Implements `seam.engine.Engine` with voices whose networks predict durations.
 
@@ -151,14 +138,17 @@ class PhonemeEngine(SegmentEngine[_Row]):
         rows = self._speaking_rows()[: self._threads]
         for row, making in [(row, self._pool.submit(_make, row)) for row in rows]:
             with self._failing(row.context):
-                made = making.result()
-                self._send_words(row, made.words)
-                row.unsent = memoryview(made.pcm)
-                row.is_said = not made.pcm
+                words, pcm = making.result()
+                self._send_words(row, words)
+                row.unsent, row.is_said = memoryview(pcm), not pcm
 
 
-def _make(row: _Row) -> _Made:
-    """Make the next audio of the row's first piece; runs on a thread, one for each row."""
+def _make(row: _Row) -> tuple[tuple[WordTimestamp, ...], bytes]:
+    """Make the next audio of the row's first piece; runs on a thread, one for each row.
+
+    Returns:
+        The words whose audio begins there, and the audio; none if the piece has ended.
+    """
     piece = row.queue[0]
     if row.reading is None:
         row.reading = row.voice.read(piece)
@@ -168,7 +158,7 @@ def _make(row: _Row) -> _Made:
             phonemes, given = next(row.reading, (None, []))
             if phonemes is None:
                 row.reading = None
-                return _Made(words, b"")
+                return words, b""
             if not phonemes.sounds:
                 words += unspoken(given)
                 continue
@@ -176,7 +166,7 @@ def _make(row: _Row) -> _Made:
         is_new = not row.speech.words
         pcm = row.speech.next_part(has_pause=piece.ends_clause and row.has_more)
         if pcm:
-            return _Made(words + (row.speech.words if is_new else ()), pcm)
+            return words + (row.speech.words if is_new else ()), pcm
         row.speech = None
 
 

@@ -136,6 +136,7 @@ class Speech:
         return self._border(place) - _ATTACK_SAMPLES
 
     def _end_of(self, place: int) -> int:
+        """Sample at which a sound ends; before a pause its duration is not taken at its word."""
         start, end = self._border(place), self._border(place + 1)
         following = self._phonemes.text[place + 1 : place + 2]
         is_before_pause = not following or following in PAUSES

@@ -433,7 +433,8 @@ class WordPolicy:
         better source might still replace one.
         """
         first, last = (
-            bisect_left(self._words, at, key=_char_start) for at in (char_start, char_end)
+            bisect_left(self._words, at, key=lambda word: word.char_start)
+            for at in (char_start, char_end)
         )
         found = map(self._known.get, range(first, last))
         known = [k for k in found if k is not None and (is_final or self._is_settled(k.source))]
@@ -534,6 +535,7 @@ class WordPolicy:
 
     @property
     def _earliest_start(self) -> int:
+        """Start of the last word, as it was sent first or as it has moved since."""
         if not self._told:
             return 0
         return max(self._published[-1].start_sample, self._told[-1].start_sample)
@@ -561,10 +563,6 @@ class WordPolicy:
         for words in (self._published, self._told, self.best):
             words.append(published)
         self._improve(len(self.best) - 1)
-
-
-def _char_start(word: Word) -> int:
-    return word.char_start
 
 
 def _with_doubt(known: _Known) -> WordTimestamp:

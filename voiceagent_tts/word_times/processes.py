@@ -53,10 +53,7 @@ class Aligners:
     """
 
     def __init__(
-        self,
-        supervisors: Mapping[Source, Sequence[Supervisor]],
-        *,
-        is_required: bool = False,
+        self, supervisors: Mapping[Source, Sequence[Supervisor]], *, is_required: bool = False
     ) -> None:
         self.voice_levels = VoiceLevels()
         self._supervisors = {source: list(each) for source, each in supervisors.items()}

@@ -91,6 +91,7 @@ class _Host:
         return 0
 
     def _make(self, make_engine: MakeEngine) -> Engine:
+        """Create the engine, which may restart this process, and only then connect."""
         try:
             return make_engine(self._receive, self._send)
         finally:

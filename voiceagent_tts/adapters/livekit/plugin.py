@@ -172,10 +172,7 @@ class TTS(tts.TTS[Literal["words"]]):
         return self._socket is not None and self._socket.is_usable
 
     def update_options(
-        self,
-        *,
-        model: NotGivenOr[str | None] = NOT_GIVEN,
-        **options: Unpack[VoiceOptions],
+        self, *, model: NotGivenOr[str | None] = NOT_GIVEN, **options: Unpack[VoiceOptions]
     ) -> None:
         """Change options of future replies; arguments as for the constructor.
 
@@ -520,5 +517,6 @@ def _closed() -> APIConnectionError:
 
 
 def _retrieve_exception(task: "asyncio.Task[ClientSocket]") -> None:
+    """Retrieve the exception, so that asyncio does not report a failure that no reply awaits."""
     if not task.cancelled():
         task.exception()

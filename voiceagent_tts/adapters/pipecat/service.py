@@ -413,6 +413,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._go_on_after_interruption()
 
     async def _pass_text_on(self) -> None:
+        """Have the LLM's text so far spoken before the text of another processor."""
         aggregator = self._text_aggregator
         piece = aggregator.pop() if isinstance(aggregator, ClauseAggregator) else None
         if piece is not None:

@@ -21,6 +21,7 @@ from voiceagent_tts.aligner.online.viterbi import AlignmentPath, PathEnd, Viterb
 from voiceagent_tts.aligner.online.voice_profile import VoiceProfile
 from voiceagent_tts.aligner.sessions import AlignerSessions, ContextInput, aligner_capabilities
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
+from voiceagent_tts.espeak.catalogue import VoiceCatalogue
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignInbox, AlignOutbox, Expect, Finish
 from voiceagent_tts.seam.events import SegmentEnd
@@ -36,15 +37,12 @@ class OnlineAligner:
         EngineError: espeak cannot be loaded.
     """
 
+    languages = VoiceCatalogue.languages
+
     def __init__(self, reference_voice: ReferenceVoice | None = None) -> None:
         self._reference_voice = reference_voice or ReferenceVoice()
         phone_model()  # loaded now, so that the first context does not wait for it
         self._profiles = LRUCache[str, VoiceProfile](tuning.MAX_VOICES)
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Codes of the languages that it aligns: those in which voices are served."""
-        return self._reference_voice.languages
 
     def open(self, language: str, voice: str) -> "OnlineSession":
         """Open the session of a new context, in one of `languages` with or without a region.
@@ -240,6 +238,7 @@ class OnlineSession:
         return WordTimestamp(word, end, end, confidence=0.0)
 
     def _final(self, time: WordTimestamp) -> WordTimestamp:
+        """`time` moved inside the audio and after the words before it."""
         self._is_at_start = False
         end_of_audio = self._stream.pushed_samples
         start = self._last_start = min(max(time.start_sample, self._last_start), end_of_audio)

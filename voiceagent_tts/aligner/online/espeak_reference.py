@@ -108,11 +108,6 @@ class ReferenceVoice:
         self._library = EspeakLibrary.open()
         self._catalogue = VoiceCatalogue(self._library.voices(), self._library.variants())
 
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Codes of the languages that it speaks, without regions."""
-        return self._catalogue.languages
-
     def voice_for(self, language: str) -> EspeakVoice:
         """The espeak voice that speaks `language`.
 

@@ -66,7 +66,10 @@ def prices(locale: Locale) -> Iterator[Rule]:
     yield Rule.of(rf"(?<![\w.,]){sign} ?{amount}{_PER}{_AMOUNT_END}", _say_money)
     yield Rule.of(rf"(?<![\w.,]){amount} ?{sign}{_PER}(?!\w)", _say_money)
     yield Rule.of(rf"(?<![\w.,])({number}) ?¢", _say_cents)
-    yield Rule.of(r"[€£¥]|(?<![^\s(])\$(?![^\s).,;:!?])", _say_currency)
+    yield Rule.of(
+        r"[€£¥]|(?<![^\s(])\$(?![^\s).,;:!?])",
+        lambda match, locale: [(apart(locale.currency(match[0], 5), match), 0)],
+    )
 
 
 def _large_numbers(locale: Locale) -> Iterator[Rule]:
@@ -93,9 +96,12 @@ def counts(locale: Locale) -> Iterator[Rule]:
     """Rules for numbers that agree with what they count."""
     if nouns := NOUNS.get(locale.language):
         number = rf"(?<![\w.,:/$€£-])(?<!\d ){number_pattern(locale)}"
-        yield Rule.of(rf"{number}(?= ({nouns})(?!\w))", _say_counted)
+        yield Rule.of(
+            rf"{number}(?= ({nouns})(?!\w))",
+            lambda match, locale: [(counted(match[0], match[1], locale), 0)],
+        )
     if counted_things := _COUNTED.get(locale.language):
-        yield Rule.of(counted_things, _say_counter)
+        yield Rule.of(counted_things, lambda match, locale: [(_counter(match, locale.language), 0)])
 
 
 def _say_money(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -136,10 +142,6 @@ def _per(match: re.Match[str], locale: Locale) -> Iterator[Part]:
 def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
     name = locale.minor_currency("$", value_of(match[1], locale))
     return [(match[1], 0), (f" {name}", len(match[0]) - 1)]
-
-
-def _say_currency(match: re.Match[str], locale: Locale) -> list[Part]:
-    return [(apart(locale.currency(match[0], 5), match), 0)]
 
 
 def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -263,14 +265,6 @@ def _say_feet_or_inches(match: re.Match[str], locale: Locale) -> list[Part] | No
     one, more = ("foot", "feet") if match[2] else ("inch", "inches")
     is_one = match[1] == "1" or (match[4] and not match[3])
     return [(match[1], 0), (f" {one if is_one else more}", len(match[1]))]
-
-
-def _say_counted(match: re.Match[str], locale: Locale) -> list[Part]:
-    return [(counted(match[0], match[1], locale), 0)]
-
-
-def _say_counter(match: re.Match[str], locale: Locale) -> list[Part]:
-    return [(_counter(match, locale.language), 0)]
 
 
 def _counter(match: re.Match[str], language: str) -> str:

@@ -83,7 +83,7 @@ def days(locale: Locale) -> Iterator[Rule]:
         after = rf"\d{{1,2}}\. ?(?:{months})"
         yield Rule.of(_GERMAN_DAY.format(months=months, next=after), _say_german_day)
         yield Rule(_GERMAN_DATE, _say_german_date)
-        yield Rule(_GERMAN_DECADE, _say_german_decade)
+        yield Rule(_GERMAN_DECADE, lambda match, locale: [(f"{_year(int(match[1]), locale)}er", 0)])
 
 
 def _say_iso_date(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -224,10 +224,6 @@ def _say_german_date(match: re.Match[str], locale: Locale) -> list[Part] | None:
     said = locale.ordinal(day) + ("" if before.casefold().endswith("der ") else "n")
     at = match.start(2) - match.start()
     return [(f"{said} ", 0), (locale.months[month - 1], at), (last_dot(match), len(match[0]) - 1)]
-
-
-def _say_german_decade(match: re.Match[str], locale: Locale) -> list[Part]:
-    return [(f"{_year(int(match[1]), locale)}er", 0)]
 
 
 DECADES = Rule(_DECADE, _say_decade)

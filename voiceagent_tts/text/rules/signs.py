@@ -51,7 +51,7 @@ def times(locale: Locale) -> Iterator[Rule]:
     if locale.language in _TIMES:
         yield Rule.of(rf"{START}(\d+)(x(?!\w)| ?[a-z]/(?=\d))", _say_times)
     if locale.language != "en":
-        yield Rule.of(r"(?<=\d) : (?=\d)", _say_division)
+        yield Rule.of(r"(?<=\d) : (?=\d)", lambda _, locale: [(f" {locale.symbols['÷']} ", 1)])
 
 
 def _say_narrow(match: re.Match[str], locale: Locale) -> list[Part]:
@@ -61,10 +61,6 @@ def _say_narrow(match: re.Match[str], locale: Locale) -> list[Part]:
 def _say_ratio(match: re.Match[str], locale: Locale) -> list[Part]:
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols[':']} ", at - 1), (match[2], at)]
-
-
-def _say_division(match: re.Match[str], locale: Locale) -> list[Part]:
-    return [(f" {locale.symbols['÷']} ", 1)]
 
 
 def _say_minus(match: re.Match[str], locale: Locale) -> list[Part]:
@@ -109,10 +105,6 @@ def _say_address(match: re.Match[str], locale: Locale) -> list[Part]:
     ]
 
 
-def _say_number_sign(match: re.Match[str], locale: Locale) -> list[Part]:
-    return [(f"{locale.symbols['#']} ", 0)]
-
-
 def say_symbol(match: re.Match[str], locale: Locale) -> list[Part]:
     """The name of a sign: of the last group of a match, or of all of it."""
     sign = match[match.lastindex or 0].replace("≈", "~")
@@ -132,4 +124,7 @@ FORMULAS = (
     Rule.of(r"(?<=\d) ?(‰)", say_symbol),
 )
 ADDRESSES = (Rule(_MAIL, _say_address), Rule(_SITE, _say_address))
-NUMBER_SIGN = Rule.of(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)", _say_number_sign)
+NUMBER_SIGN = Rule.of(
+    r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)",
+    lambda _, locale: [(f"{locale.symbols['#']} ", 0)],
+)

@@ -29,7 +29,7 @@ def for_other_voices(locale: Locale) -> Iterator[Rule]:
     yield Rule.of(r"(?<![\d.])\d+(?:\.\d+)+(?![\d.]*\d)", _say_dotted)
     yield Rule.of(r"(?<![\w.,])\.(\d+)(?!\w|[.,]\d)", _say_leading_point)
     yield Rule.of(rf"(?<!\d){number_pattern(locale)}", _say_number)
-    yield Rule.of(r"\d+", _say_digits)
+    yield Rule.of(r"\d+", lambda match, locale: [(apart(_digits(match[0], locale), match), 0)])
 
 
 def _say_regional(match: re.Match[str], locale: Locale) -> list[Part]:
@@ -78,10 +78,6 @@ def _say_number(match: re.Match[str], locale: Locale) -> list[Part] | None:
     if decimals:
         said += f" {locale.point} {_digits(decimals, locale)}"
     return [(apart(said, match), 0)]
-
-
-def _say_digits(match: re.Match[str], locale: Locale) -> list[Part]:
-    return [(apart(_digits(match[0], locale), match), 0)]
 
 
 def _digits(digits: str, locale: Locale) -> str:
