@@ -10,9 +10,7 @@ import pytest
 
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.callers import most_open
 from voiceagent_tts.plugins.bench.usage import Meter, Usage
-from voiceagent_tts.plugins.bench.utterance import Request, Utterance
 
 MIB = 2**20
 PROGRAM = """
@@ -35,8 +33,6 @@ for line in sys.stdin:
             pass
     if word == "memory":
         kept.append(bytearray(b"x" * (int(value) * 2**20)))
-    if word == "end-child":
-        child.stdin.close(), child.wait()
     print("done", flush=True)
 """
 
@@ -100,16 +96,6 @@ def test_memory_grows_from_before_the_first_section(server: Server) -> None:
     assert used.server_peak_bytes is not None and used.server_peak_bytes > before
 
 
-def test_a_server_that_has_lost_a_process_has_no_figures(server: Server) -> None:
-    """The work of a process that has ended is not known, and half a sum would be wrong."""
-    meter = Meter(server.process.pid)
-    server.tell("end-child", 0)
-    assert meter.usage().server_cpu_s is None
-    meter.begin()
-    server.tell("cpu", 0.1)
-    assert meter.usage().server_cpu_s == pytest.approx(0.1, abs=0.05)
-
-
 def test_a_process_that_is_not_there_is_refused() -> None:
     """Before anything is spoken."""
     with pytest.raises(InvalidRequestError, match="server_pid: expected a process"):
@@ -130,11 +116,3 @@ def test_figures_are_those_of_one_stream() -> None:
     }
     assert usage.figures(0.0, 0) == {"server_mb": 300}
     assert Usage(1.0).figures(4.0, 4) == {"client_cpu_percent": 25}
-
-
-def test_open_utterances_are_counted_at_the_busiest_moment() -> None:
-    """One that ends when another begins was not open with it."""
-    times = [(0.0, 2.0), (1.0, 3.0), (2.0, 5.0), (2.5, 2.8)]
-    spoken = [Utterance(Request(""), due=due, ended=ended) for due, ended in times]
-    assert most_open(spoken) == 3
-    assert most_open([]) == 0
