@@ -10,7 +10,9 @@ import pytest
 
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.bench.callers import most_open
 from voiceagent_tts.plugins.bench.usage import Meter, Usage
+from voiceagent_tts.plugins.bench.utterance import Request, Utterance
 
 MIB = 2**20
 PROGRAM = """
@@ -116,3 +118,11 @@ def test_figures_are_those_of_one_stream() -> None:
     }
     assert usage.figures(0.0, 0) == {"server_mb": 300}
     assert Usage(1.0).figures(4.0, 4) == {"client_cpu_percent": 25}
+
+
+def test_open_utterances_are_counted_at_the_busiest_moment() -> None:
+    """One that ends when another begins was not open with it."""
+    times = [(0.0, 2.0), (1.0, 3.0), (2.0, 5.0), (2.5, 2.8)]
+    spoken = [Utterance(Request(""), due=due, ended=ended) for due, ended in times]
+    assert most_open(spoken) == 3
+    assert most_open([]) == 0
