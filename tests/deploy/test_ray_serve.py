@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import httpx
 import psutil
@@ -27,54 +29,87 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.client.context import ClientContext
 from voiceagent_tts.errors import VoiceAgentError
 
+_PATIENCE_S = 90.0
 _ROOT = Path(__file__).parents[2]
+_CONFIG = _ROOT / "deploy" / "ray_serve.yaml"
 
 
-@dataclass(frozen=True, slots=True)
 class RayProcess:
-    """`serve run deploy/ray_serve.yaml`, with Ray's proxy on a port of this machine."""
+    """`serve run deploy/ray_serve.yaml` on a port of this machine; a context manager.
 
-    process: subprocess.Popen[bytes]
-    url: str
+    Args:
+        port: port of Ray's proxy.
+        environment: settings of the replicas.
+    """
 
-    @property
-    def websocket_url(self) -> str:
-        """The address of the socket behind the proxy."""
-        return f"ws{self.url.removeprefix('http')}/v1/tts/ws"
+    def __init__(self, port: int, **environment: str) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.websocket_url = f"ws://127.0.0.1:{port}/v1/tts/ws"
+        self._port = port
+        self._settings = {f"VOICEAGENT_TTS_{k.upper()}": v for k, v in environment.items()}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        folder = Path(tempfile.mkdtemp(prefix="ray"))  # its paths of sockets must be short
+        self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        config = folder / "serve.yaml"
+        text = _CONFIG.read_text().replace("0.0.0.0", "127.0.0.1")
+        config.write_text(text.replace("port: 8000", f"port: {self._port}"))
+        ray = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
+        self._process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("serve")), "run", str(config)],
+            cwd=_ROOT,
+            env={**os.environ, **ray, **self._settings},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._stack.callback(self._end)
+        try:
+            self.wait_for_replicas(2)
+            self._wait_until_ready()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def replicas(self) -> list[psutil.Process]:
         """Return the processes of the replicas, oldest first."""
-        found = [each for each in self.children() if "ServeReplica" in _title(each)]
+        found = [each for each in self._all() if "ServeReplica" in _title(each)]
         return sorted(found, key=lambda each: each.create_time())
 
-    def children(self) -> list[psutil.Process]:
-        """Return all processes that Ray has started."""
+    def wait_for_replicas(self, count: int) -> None:
+        """Wait until this many run."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self.replicas()) != count:
+            assert time.monotonic() < deadline, f"expected {count} replicas"
+            assert self._process.poll() is None, "Ray has ended"
+            time.sleep(0.1)
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{self.url}/health/ready", timeout=5).close()
+                return
+            assert time.monotonic() < deadline, "no replica is ready"
+            time.sleep(0.1)
+
+    def _all(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.process.pid).children(recursive=True)
+            return psutil.Process(self._process.pid).children(recursive=True)
         return []
 
-    def is_ready(self) -> bool:
-        """Whether two replicas run, and one answers."""
-        assert self.process.poll() is None, "Ray has ended"
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"{self.url}/health/ready", timeout=5).close()
-            return len(self.replicas()) == 2
-        return False
-
-    async def wait_until_ready(self) -> None:
-        """Wait for the replicas; Ray takes its time."""
-        async with asyncio.timeout(180):
-            while not self.is_ready():
-                await asyncio.sleep(0.2)
-
-    def end(self) -> None:
+    def _end(self) -> None:
         """End `serve run` as Ctrl-C does, and kill what it leaves."""
-        others = self.children()
-        self.process.send_signal(signal.SIGINT)
+        others = self._all()
+        self._process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(30)
-        self.process.kill()
-        self.process.wait()
+            self._process.wait(30)
+        self._process.kill()
+        self._process.wait()
         for each in others:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
@@ -82,9 +117,10 @@ class RayProcess:
 
 
 def _title(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.Error):
+    try:
         return " ".join(process.cmdline())
-    return ""
+    except psutil.Error:
+        return ""
 
 
 pytestmark = [pytest.mark.services, pytest.mark.realtime, pytest.mark.timeout(240)]
@@ -94,29 +130,10 @@ FEWEST, MOST = 6, 24
 
 
 @pytest.fixture
-async def ray(free_port: int) -> AsyncIterator[RayProcess]:
+def ray(free_port: int) -> Iterator[RayProcess]:
     """Two replicas, both up; all processes end with the test."""
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        config = Path(folder) / "serve.yaml"  # the paths of Ray's sockets must be short
-        text = (_ROOT / "deploy" / "ray_serve.yaml").read_text().replace("0.0.0.0", "127.0.0.1")
-        config.write_text(text.replace("port: 8000", f"port: {free_port}"))
-        settings = {
-            "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0",
-            "VOICEAGENT_TTS_ALLOW_ANONYMOUS": "true", "VOICEAGENT_TTS_ENGINE": "espeak",
-        }  # fmt: skip
-        process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("serve")), "run", str(config)],
-            cwd=_ROOT,
-            env=os.environ | settings,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        ray = RayProcess(process, f"http://127.0.0.1:{free_port}")
-        try:
-            await ray.wait_until_ready()
-            yield ray
-        finally:
-            ray.end()
+    with RayProcess(free_port, allow_anonymous="true", engine="espeak") as ray:
+        yield ray
 
 
 async def sockets_of_one(http: httpx.AsyncClient) -> float:
@@ -172,4 +189,4 @@ async def test_a_replica_that_is_killed_takes_only_its_own_listeners_with_it(
         ends = Counter(await asyncio.gather(*listening))
     print(f"{ends}, heard again within {max(waits_s):.3f} s")  # docs/scale.md has the figure
     assert set(ends) == {"complete", "lost"} and ends["complete"] > 0
-    await ray.wait_until_ready()
+    ray.wait_for_replicas(2)
