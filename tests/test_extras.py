@@ -30,7 +30,6 @@ ROOT = Path(__file__).parents[1]
         ("tensorboard", "finetune", ("train",)),
         ("pipecat", "demo", ("demo",)),
         ("matplotlib", "demo", ("demo",)),
-        ("matplotlib", "bench", ("bench",)),
         ("loguru", "demo", ("demo",)),
         ("janome", "serve", ("japanese",)),
         ("fastapi", "bench", ("server", "espeak")),
