@@ -126,6 +126,9 @@ def test_a_figure_beyond_its_limit_fails_the_benchmark(
 @pytest.mark.services
 def test_an_attack_goes_through_the_proxy() -> None:
     """Two replicas behind HAProxy stay up, and the victim's turns are heard."""
-    figures = result_of("--attacks", "idle sockets", "--seconds", "2", "--settle-s", "0")
-    figures = figures["replicas"]["idle sockets"]
+    result = result_of("--attacks", "idle sockets", "--seconds", "2", "--settle-s", "0")
+    alone, figures = result["attacks"]["idle sockets"], result["replicas"]["idle sockets"]
+    assert alone["turns"] >= 8 and alone["failed"] == 0 and alone["proved"]
+    assert 0 < alone["rss_mb"]["kept_before"] <= alone["rss_mb"]["most"]
+    assert {"machine", "commit", "missed"} <= result.keys()
     assert figures["turns"] >= 8 and (figures["failed"], figures["replica_down"]) == (0, 0)

@@ -1,6 +1,7 @@
 """The dashboard, as far as it can be checked without Grafana: its model, and its expressions."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def expressions() -> list[str]:
     found = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
     found += [each["expr"] for each in DASHBOARD["annotations"]["list"]]
     return [each.replace("$__rate_interval", "1m").replace("$instance", ".*") for each in found]
+
+
+def test_the_dashboard_uses_its_own_variables_only() -> None:
+    """Every `$name` is a variable of the dashboard or of Grafana."""
+    known = {each["name"] for each in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
+    used = set(re.findall(r"\$\{?(\w+)", re.sub(r'"\$__all"', "", TEXT)))
+    assert used <= known
+    sources = [target["datasource"] for panel in PANELS for target in panel.get("targets", [])]
+    assert all(each == {"type": "prometheus", "uid": "${datasource}"} for each in sources)
 
 
 async def test_every_metric_of_the_dashboard_is_scraped(start_server: StartServer) -> None:

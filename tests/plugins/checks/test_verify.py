@@ -18,6 +18,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.plugins.checks import verify as verification
 from voiceagent_tts.plugins.checks.verify import Check, Reference, compare_graphs, verify
+from voiceagent_tts.plugins.checks.verify_command import verify_model
 
 UNTRAINED = "codec round trip"
 """The check that random weights fail: their codec does not reproduce its input."""
@@ -127,3 +128,18 @@ def test_a_partial_file_is_found_first(broken: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1000])
     (check,) = run(broken)
     assert not check.holds and "the download is not complete" in check.found
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("few_frames")
+def test_the_table_ends_with_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table lists every check, and the status says whether all of them passed."""
+    folder = str(REFERENCE / "voice_design-1b7")
+    assert not verify_model(folder, "cpu", None, None, "")
+    assert "1 of 10 checks failed" in capsys.readouterr().out
+    monkeypatch.setattr(verification, "_MIN_SNR_DB", 0.0)
+    assert verify_model(folder, "cpu", None, None, "")
+    shown = capsys.readouterr().out
+    assert shown.count(" ok ") == 10 and shown.endswith("All 10 checks passed.\n")

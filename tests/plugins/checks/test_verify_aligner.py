@@ -59,3 +59,13 @@ def test_random_weights_compute_and_hear_nothing(
     table = capsys.readouterr().out
     assert f"{len(TEXTS)} of {len(TEXTS) + 3} checks failed" in table
     assert table.count("words of ") == table.count("bad") == len(TEXTS) == 10
+
+
+def test_a_folder_that_does_not_load_is_one_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing file is named, and no other check runs."""
+    folder = write_tiny_aligner(tmp_path)
+    (folder / "model.safetensors").unlink()
+    assert not verify_aligner(str(folder), "cpu", None)
+    assert "1 of 1 checks failed" in capsys.readouterr().out

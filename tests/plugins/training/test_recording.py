@@ -8,7 +8,7 @@ import soundfile
 import soxr
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.plugins.training.recording import RecordingLimits, read_recording
+from voiceagent_tts.plugins.training.recording import RecordingLimits, read_recording, set_loudness
 
 
 @pytest.fixture
@@ -33,3 +33,10 @@ def test_rate_channels_silence_and_loudness_are_made_equal(
 
     meter = pyloudnorm.Meter(SAMPLE_RATE_HZ)
     assert meter.integrated_loudness(recording.samples) == pytest.approx(-23.0, abs=0.1)
+
+
+def test_loudness_never_clips(sentence: np.ndarray) -> None:
+    """Where the loudness would need samples above full scale, the peak stays below it."""
+    loud = set_loudness(sentence, 0.0)
+    assert np.abs(loud).max() == pytest.approx(0.98)
+    assert np.allclose(loud / 0.98, sentence / np.abs(sentence).max(), atol=1e-6)

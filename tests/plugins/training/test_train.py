@@ -221,3 +221,16 @@ def test_a_dataset_of_another_model_is_refused(dataset: Path) -> None:
     (dataset / "dataset.json").write_text(json.dumps(document))
     with pytest.raises(InvalidRequestError, match="codes below 64, got 64"):
         train(run_of(dataset, "run"))
+
+
+def test_steps_are_those_of_the_official_loader() -> None:
+    """Every clip comes once an epoch; the last batch and the last step may be smaller."""
+    options = TrainOptions(epochs=2, batch_clips=2, accumulation=2)
+    steps = plan_steps(7, options)
+    assert [[len(batch) for batch in step] for step in steps] == [[2, 2], [2, 1]] * 2
+    epochs = [[clip for step in half for batch in step for clip in batch] for half in
+              (steps[:2], steps[2:])]  # fmt: skip
+    assert [sorted(epoch) for epoch in epochs] == [list(range(7))] * 2
+    assert epochs[0] != epochs[1]
+    assert evaluation_steps(7, options) == {2, 4}
+    assert evaluation_steps(7, replace(options, evaluate_steps=3)) == {3, 4}

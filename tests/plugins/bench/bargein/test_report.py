@@ -7,6 +7,9 @@ from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.pool import Conversation
 from voiceagent_tts.plugins.bench.bargein.replies import Cut
 from voiceagent_tts.plugins.bench.bargein.report import (
+    COLUMNS,
+    cells,
+    name_of,
     section_of,
     warnings_of,
 )
@@ -53,6 +56,13 @@ def test_a_section_counts_the_kinds_of_histories() -> None:
     low, high = found["exact_interval"]
     assert 0 < low < 25 < high < 100
     json.dumps(flat(found))
+
+
+def test_a_section_without_any_reply_has_figures() -> None:
+    """A target that never speaks is reported, not an error."""
+    found = section_of("mute", "steady", 4, [], [Conversation([], [], "TimeoutError")])
+    assert found["cuts"] == 0 and found["exact_pct"] is None
+    assert (name_of(found), *cells(found, COLUMNS)[:2]) == ("mute", "0", "–")
 
 
 def test_what_makes_figures_doubtful_is_said() -> None:

@@ -60,3 +60,9 @@ def test_the_word_at_the_cut_may_count_either_way(
     assert verdict.is_exact_either == is_exact_either
     assert verdict.unspoken == unspoken
     assert verdict.is_verbatim == REPLY.startswith(committed)
+
+
+def test_a_hole_in_the_history_is_found() -> None:
+    """Words missing in the middle count as lost, even if the end is right."""
+    verdict = judge(REPLY, "One, four,", heard_words(4))
+    assert (verdict.lost, verdict.unspoken, verdict.is_within_one) == (2, 0, False)

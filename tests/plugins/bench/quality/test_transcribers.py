@@ -76,3 +76,20 @@ def test_a_real_recogniser_hears_a_reading_and_its_planted_errors() -> None:
     assert pairs and np.mean(whole) < 0.4
     assert np.mean([each.rate for each in cut]) > np.mean(whole) + 0.15
     assert sum(each.deleted for each in cut) > sum(each.inserted for each in cut)
+
+
+def test_without_its_package_faster_whisper_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error names the package."""
+    monkeypatch.setitem(sys.modules, "faster_whisper", None)
+    with pytest.raises(InvalidRequestError, match="package .faster_whisper. is missing"):
+        open_transcriber("faster-whisper:large-v3")
+
+
+def test_pocketsphinx_knows_only_english() -> None:
+    """Another language is refused; silence has no words."""
+    transcribe = open_transcriber("pocketsphinx")
+    assert transcribe(SILENCE, "en") == ""
+    with pytest.raises(InvalidRequestError, match="English"):
+        transcribe(SILENCE, "de")
