@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
         ("torch", "verify", ("server", "qwen3")),
         ("huggingface_hub", "models", ("server", "qwen3")),
         ("pipecat", "demo", ("demo",)),
-        ("matplotlib", "bench", ("bench",)),
+        ("matplotlib", "demo", ("demo",)),
         ("janome", "serve", ("japanese",)),
         ("fastapi", "bench", ("server", "espeak")),
     ],

@@ -40,53 +40,36 @@ def stock_services(url: str) -> list[TargetAddress]:
 def _stock_services(url: str) -> Iterator[TargetAddress]:
     ws = url.removesuffix(DEFAULT_PATH)
     http = ws.replace("ws://", "http://")
-    key = {"api_key": "none"}
     voice = {"voice": _VOICE, "language": _LANGUAGE}
-    yield _address(
-        "stock Cartesia, Pipecat",
-        "pipecat:pipecat.services.cartesia.tts.CartesiaTTSService",
-        {"url": f"{ws}/tts/websocket", "settings": voice, **key},
-    )
-    yield _address(
-        "stock ElevenLabs, Pipecat",
-        "pipecat:pipecat.services.elevenlabs.tts.ElevenLabsTTSService",
-        {"url": ws, "settings": voice, **key},
-    )
-    yield _address(
-        "stock OpenAI, Pipecat",
-        "pipecat:pipecat.services.openai.tts.OpenAITTSService",
-        {"base_url": f"{http}/v1", "settings": {"voice": _OPENAI_VOICE}, **key},
-    )
-    yield _address(
-        "stock Cartesia, LiveKit",
-        "livekit:livekit.plugins.cartesia.TTS",
-        {"base_url": http, "word_timestamps": True, **voice, **key},
-    )
-    yield _address(
-        "stock ElevenLabs, LiveKit",
-        "livekit:livekit.plugins.elevenlabs.TTS",
-        {"base_url": f"{http}/livekit/v1", "voice_id": _VOICE, "language": _LANGUAGE, **key},
-    )
-    yield _address(
-        "stock OpenAI, LiveKit",
-        "livekit:livekit.plugins.openai.TTS",
-        {"base_url": f"{http}/v1", "voice": _OPENAI_VOICE, "response_format": "pcm", **key},
-    )
-    yield _address(
-        "stock Baseten, LiveKit",
-        "livekit:livekit.plugins.baseten.TTS",
-        {
-            "model": "qwen3-tts",
-            "model_endpoint": f"{ws}/v1/audio/speech/stream",
-            "word_timestamps": True,
-            **voice,
-            **key,
+    pipecat: dict[str, tuple[str, dict[str, Any]]] = {
+        "Cartesia": ("cartesia.tts.CartesiaTTSService",
+                     {"url": f"{ws}/tts/websocket", "settings": voice}),
+        "ElevenLabs": ("elevenlabs.tts.ElevenLabsTTSService", {"url": ws, "settings": voice}),
+        "OpenAI": ("openai.tts.OpenAITTSService",
+                   {"base_url": f"{http}/v1", "settings": {"voice": _OPENAI_VOICE}}),
+    }  # fmt: skip
+    livekit: dict[str, dict[str, Any]] = {
+        "Cartesia": {"base_url": http, "word_timestamps": True, **voice},
+        "ElevenLabs": {
+            "base_url": f"{http}/livekit/v1", "voice_id": _VOICE, "language": _LANGUAGE,
         },
-    )
+        "OpenAI": {
+            "base_url": f"{http}/v1", "voice": _OPENAI_VOICE, "response_format": "pcm",
+        },
+        "Baseten": {
+            "model": "qwen3-tts", "model_endpoint": f"{ws}/v1/audio/speech/stream",
+            "word_timestamps": True, **voice,
+        },
+    }  # fmt: skip
+    for name, (path, arguments) in pipecat.items():
+        yield _address(f"stock {name}, Pipecat", f"pipecat:pipecat.services.{path}", arguments)
+    for name, arguments in livekit.items():
+        module = f"livekit:livekit.plugins.{name.lower()}.TTS"
+        yield _address(f"stock {name}, LiveKit", module, arguments)
 
 
 def _address(name: str, address: str, arguments: dict[str, Any]) -> TargetAddress:
-    return TargetAddress(name, address, Options(arguments=arguments))
+    return TargetAddress(name, address, Options(arguments={**arguments, "api_key": "none"}))
 
 
 def _is_installed(address: TargetAddress) -> bool:

@@ -15,7 +15,6 @@ float32 moves our samples; on another kind of machine, the official samples may 
 much.
 """
 
-import contextlib
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +27,6 @@ import numpy as np
 import torch
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
@@ -128,9 +126,11 @@ class _SoundCheck:
 
     def _errors(self, codes: Tensor, expected: Tensor, before: Tensor | None) -> Iterator[float]:
         """Yield the error of the official samples per number of threads, until one is zero."""
+        usual = torch.get_num_threads()
         for threads in _THREADS:
-            with _running_on(threads):
-                error = _largest_difference(_decode_plainly(self.plain, codes, before), expected)
+            torch.set_num_threads(threads)
+            error = _largest_difference(_decode_plainly(self.plain, codes, before), expected)
+            torch.set_num_threads(usual)
             yield error
             if error == 0.0:
                 return
@@ -142,16 +142,6 @@ def _decode_plainly(plain: PlainCodec, codes: Tensor, before: Tensor | None) -> 
         return plain.decode(codes.T[None])[0]
     samples = plain.decode(torch.cat((before, codes)).T[None])[0]
     return samples[len(before) * FRAME_SAMPLES :]
-
-
-@contextlib.contextmanager
-def _running_on(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Model:
@@ -231,7 +221,7 @@ def _largest_difference(made: Tensor, expected: Tensor) -> float:
 
 
 @torch.inference_mode()
-def compare_folder(folder: Path, progress: Progress) -> list[Finding]:
+def compare_folder(folder: Path) -> list[Finding]:
     """Compare everything in a folder.
 
     Raises:
@@ -239,14 +229,11 @@ def compare_folder(folder: Path, progress: Progress) -> list[Finding]:
         CheckpointError: a checkpoint in the folder does not load.
     """
     cases = sorted(read_cases(folder), key=lambda case: case.checkpoint)
-    task = progress.add_task("", total=len(cases))
     found: list[Finding] = []
     for name, of_checkpoint in groupby(cases, lambda case: case.checkpoint):
         model = _Model(folder, name)
         for case in of_checkpoint:
-            progress.update(task, description=str(case))
             found += model.compare(case)
-            progress.advance(task)
         found += model.compare_codec()
     return _nearest(found)
 
@@ -289,8 +276,8 @@ def main(reference: Annotated[Path, typer.Option(help="Folder of cases and check
     """Compare with the official package's results. Exits with 1 if anything differs."""
     console = Console(stderr=True)
     try:
-        with Progress(console=console, transient=True) as progress:
-            found = compare_folder(reference, progress)
+        with console.status("comparing"):
+            found = compare_folder(reference)
     except (VoiceAgentError, OSError) as error:
         console.print(f"parity: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(1)

@@ -110,6 +110,8 @@ def test_a_section_keeps_the_figures_of_its_targets(tmp_path: Path, section: str
     notes = Notes(Record(tmp_path / RESULTS), section)
     measure(section, Ground("cpu", True, tmp_path, notes))
     figures = notes.figures()
+    notes.keep_all(dict.fromkeys(figures, "measured again"))
+    assert notes.figures() == figures, "a finished figure is never changed"
     assert {each.figure[0] for each in TARGETS if each.section == section} <= set(figures)
     if section == "load-1.7b":
         assert figures["sections"].keys() == {"2/s", "3 at once"}

@@ -1,7 +1,6 @@
 """The speech that the aligner's network learns from, and that it learns."""
 
 import random
-from collections.abc import Iterator
 from itertools import groupby
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from benchmarks.alignment.speech import ESPEAK_VOICES, HELD_OUT
-from tools.phone_training.disturbances import Disturber
 from tools.phone_training.labelled_speech import (
     FLITE_VOICES,
     HELD_OUT_VARIANTS,
@@ -18,7 +16,7 @@ from tools.phone_training.labelled_speech import (
     LabelledSpeech,
 )
 from tools.phone_training.network import Corpus, Utterance, save, train, typical_spectrum
-from voiceagent_tts.aligner.online.features import BANDS, FRAMES_SEEN, HOP_SAMPLES, frames_of
+from voiceagent_tts.aligner.online.features import BANDS, HOP_SAMPLES, frames_of
 from voiceagent_tts.aligner.online.phone_model import phone_model
 from voiceagent_tts.aligner.online.phones import PHONES, SILENCE, VOWELS
 
@@ -67,60 +65,6 @@ def test_labels_lie_where_the_sound_is(clean: LabelledSpeech) -> None:
     energies = np.square(frames.astype(np.float64)).mean(axis=1) + 1
     is_vowel = np.isin(clean.labels, [PHONES.index(phone) for phone in VOWELS])
     assert energies[is_vowel].mean() > 10 * energies[clean.labels == 0].mean()
-
-
-@pytest.mark.parametrize("language", ["de", "es", "fr", "it", "ja", "ko", "pt-br", "ru", "zh"])
-def test_every_language_has_phones(espeak: EspeakSpeakers, language: str) -> None:
-    """Most frames of speech in any language are phones."""
-    texts = {"zh": "你好，我们今天去看电影。", "ja": "今日はいい天気ですね。", "ko": "안녕하세요."}
-    speech = espeak.speak(texts.get(language, "Problema, kommen, animal, dama."), language)
-    assert speech is not None
-    assert (speech.labels > 0).mean() > 0.5
-
-
-def test_a_text_without_sound_is_no_speech(espeak: EspeakSpeakers) -> None:
-    """Punctuation alone teaches nothing."""
-    assert espeak.speak("...", "en") is None
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_disturbance_keeps_the_phones(clean: LabelledSpeech, seed: int) -> None:
-    """Whatever is drawn, the phones stay in order, and the labels last as long as the sound."""
-    disturber = Disturber(np.random.default_rng(seed), [clean.samples])
-    disturbed = disturber.disturb(clean)
-    assert abs(len(disturbed.samples) - len(disturbed.labels) * HOP_SAMPLES) < 2 * HOP_SAMPLES
-    assert np.abs(disturbed.samples).max() <= 32_768
-    said, wanted = spelled(disturbed), spelled(clean)
-    assert len(said) >= 0.9 * len(wanted)
-    left = iter(wanted)
-    # A pause may divide a phone in two, and a faster pace may lose a short one.
-    assert all(phone == before or phone in left for before, phone in pairs(said))
-
-
-def pairs(phones: str) -> Iterator[tuple[str, str]]:
-    """Each phone with the one before it."""
-    return zip(" " + phones, phones, strict=False)
-
-
-def test_disturbances_differ_by_seed_alone(clean: LabelledSpeech) -> None:
-    """A seed gives the same samples again, another seed others."""
-    first, again, other = (
-        Disturber(np.random.default_rng(seed), [clean.samples]).disturb(clean).samples
-        for seed in (3, 3, 4)
-    )
-    assert np.array_equal(first, again)
-    assert len(first) != len(other) or not np.array_equal(first, other)
-
-
-def test_batches_have_every_frame_once_with_its_neighbours(clean: LabelledSpeech) -> None:
-    """Two utterances give as many rows as they have frames, and as many of each label."""
-    utterance = Utterance.of(clean)
-    corpus = Corpus([utterance, utterance], np.random.default_rng(1))
-    batches = list(corpus.batches())
-    assert len(corpus) == sum(len(labels) for _, labels in batches) == 2 * len(utterance.labels)
-    assert all(spectra.shape[1] == FRAMES_SEEN * BANDS for spectra, _ in batches)
-    counts = np.bincount(torch.cat([labels for _, labels in batches]).numpy(), minlength=36)
-    assert np.array_equal(counts, 2 * np.bincount(utterance.labels, minlength=36))
 
 
 def test_a_network_learns_a_sentence_and_is_loaded(

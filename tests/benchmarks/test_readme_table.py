@@ -20,36 +20,12 @@ def test_the_readme_has_the_table_of_the_stored_figures() -> None:
     assert put(page, table_of(json.loads(FIGURES.read_text("utf-8")))) == page
 
 
-def test_the_table_names_the_machine_and_every_section() -> None:
-    """A figure that a section lacks is a dash."""
-    section = {"target": "a", "load": "1 at once", "utterances": 40, "underruns": 0}
-    document = {
-        "command": "make bench-readme", "started_at": "2026-11-23T08:00:00+00:00",
-        "machine": "2 x CPU", "load_1_min": 0.5, "commit": "abc",
-        "sections": [section | {"audible_p50_ms": 7.25}],
-    }  # fmt: skip
-    table = table_of(document)
-    assert "| a | 1 at once | – | 7.25 | – | 0 | 40 | – | – |" in table
-    assert "2 cores of a CPU; load 0.5 at the start; commit abc." in table
-
-
 @pytest.mark.parametrize("page", ["", START, END + START, START + END + END, START * 2 + END])
 def test_a_page_without_both_marks_is_left_alone(page: str) -> None:
     """Nothing is guessed about where the table belongs."""
     with pytest.raises(ValueError, match="marks"):
         put(page, "table\n")
     assert put(f"a\n{START}old\n{END}b\n", "new\n") == f"a\n{START}new\n{END}b\n"
-
-
-def test_speed_has_a_table_of_its_own() -> None:
-    """One row for each voice and number of threads; none where nothing was measured."""
-    document = {
-        "command": "make bench-readme", "started_at": "2026-11-23T08:00:00+00:00",
-        "machine": "2 x CPU", "load_1_min": 0.5, "commit": "abc", "sections": [],
-        "speed": [{"voice": "hibari", "threads": 2, "rtf": 0.0187}],
-    }  # fmt: skip
-    assert "| hibari | 2 | 0.019 |" in table_of(document)
-    assert "threads" not in table_of(document | {"speed": []})
 
 
 @pytest.mark.thorough

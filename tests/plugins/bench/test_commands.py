@@ -69,12 +69,6 @@ def test_a_target_that_speaks_nothing_fails_the_run(served: ServerProcess) -> No
     assert section["failed"] == section["utterances"] > 0
 
 
-def test_without_a_command_the_help_is_shown() -> None:
-    """It names the commands."""
-    result = CliRunner().invoke(app, [])
-    assert "latency" in result.output
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -4,7 +4,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.plugins.bench.loads import TOKENS_PER_S, Style, arrivals, written
+from voiceagent_tts.plugins.bench.loads import Style, arrivals, written
 from voiceagent_tts.plugins.bench.texts import Text
 
 TEXTS = [Text("en", "short", f"This is text number {number}.") for number in range(5)]
@@ -18,14 +18,6 @@ def test_the_pieces_of_a_written_text_are_the_text(text: str, seed: int) -> None
     times = [at_s for at_s, _ in pieces]
     assert times == sorted(times)
     assert not times or times[0] == 0
-
-
-def test_a_text_is_written_at_the_speed_of_a_language_model() -> None:
-    """30 to 80 tokens of four characters a second, in bursts."""
-    text = "abc " * 400
-    *_, (last_s, _) = written(text, random.Random(3))
-    tokens_per_s = len(text) / 4 / last_s
-    assert TOKENS_PER_S[0] * 0.9 < tokens_per_s < TOKENS_PER_S[1] * 1.1
 
 
 def test_equal_seeds_give_equal_requests() -> None:

@@ -217,26 +217,6 @@ def test_callers_who_talk_listen_before_they_think() -> None:
     assert 1000 * (second.due - first.due) == to_the_sample(700)
 
 
-def test_callers_who_talk_also_interrupt_what_has_arrived() -> None:
-    """Where all audio came at once there is nothing to cancel, but the user speaks all the same."""
-    at_once = Script((Step(0.1, samples=4 * SAMPLE_RATE_HZ),), end_s=0.1)
-    plan = section(Load(together=1, think_s=0.0), seconds=0.2)
-    style = Style(TEXTS, barge_ins=1.0)
-    (first, *_) = measured(at_once, "http", plan, style).utterances
-    cut_s = first.request.barge_in_s
-    assert cut_s is not None and first.cancelled is None
-    assert values_of([first])["wasted_s"] == [pytest.approx(4 - cut_s)]
-    two = measured(at_once, "http", section(plan.load, seconds=cut_s + 0.2), style).utterances
-    assert two[1].due - two[0].due == pytest.approx(0.1 + cut_s, abs=1e-4)
-
-
-def test_a_refusal_is_a_failure_with_its_code() -> None:
-    """An unknown option is refused by the client's own checks, and nothing hangs."""
-    traffic = measured(GAPPY, "ws", section(Load(together=1)), arguments='{"speed": 99}')
-    assert {each.failure for each in traffic.utterances} == {"invalid_param"}
-    assert values_of(traffic.utterances) == {}
-
-
 def test_a_section_s_rates_follow_from_its_utterances() -> None:
     """Audio and characters count over the time from the first start to the last end."""
     plan = section(Load(together=2))
@@ -259,3 +239,16 @@ def test_pieces_add_up_at_every_rate(rate_hz: int) -> None:
         utterance.hear(silence if number < 100 else sound, number / 10, rate_hz)
     assert sum(utterance.sizes) == round(500 * 1_024 * SAMPLE_RATE_HZ / rate_hz)
     assert utterance.silent_samples == round(100 * 1_024 * SAMPLE_RATE_HZ / rate_hz)
+
+
+def test_callers_who_talk_also_interrupt_what_has_arrived() -> None:
+    """Where all audio came at once there is nothing to cancel, but the user speaks all the same."""
+    at_once = Script((Step(0.1, samples=4 * SAMPLE_RATE_HZ),), end_s=0.1)
+    plan = section(Load(together=1, think_s=0.0), seconds=0.2)
+    style = Style(TEXTS, barge_ins=1.0)
+    (first, *_) = measured(at_once, "http", plan, style).utterances
+    cut_s = first.request.barge_in_s
+    assert cut_s is not None and first.cancelled is None
+    assert values_of([first])["wasted_s"] == [pytest.approx(4 - cut_s)]
+    two = measured(at_once, "http", section(plan.load, seconds=cut_s + 0.2), style).utterances
+    assert two[1].due - two[0].due == pytest.approx(0.1 + cut_s, abs=1e-4)

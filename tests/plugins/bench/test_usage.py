@@ -35,8 +35,6 @@ for line in sys.stdin:
             pass
     if word == "memory":
         kept.append(bytearray(b"x" * (int(value) * 2**20)))
-    if word == "end-child":
-        child.stdin.close(), child.wait()
     print("done", flush=True)
 """
 
@@ -98,16 +96,6 @@ def test_memory_grows_from_before_the_first_section(server: Server) -> None:
         assert used.server_growth_bytes == pytest.approx(expected * MIB, abs=4 * MIB)
     before = psutil.Process(server.process.pid).memory_info().rss
     assert used.server_peak_bytes is not None and used.server_peak_bytes > before
-
-
-def test_a_server_that_has_lost_a_process_has_no_figures(server: Server) -> None:
-    """The work of a process that has ended is not known, and half a sum would be wrong."""
-    meter = Meter(server.process.pid)
-    server.tell("end-child", 0)
-    assert meter.usage().server_cpu_s is None
-    meter.begin()
-    server.tell("cpu", 0.1)
-    assert meter.usage().server_cpu_s == pytest.approx(0.1, abs=0.05)
 
 
 def test_a_process_that_is_not_there_is_refused() -> None:

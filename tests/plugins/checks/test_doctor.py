@@ -8,13 +8,10 @@ import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
 from testbed.command_line import Command, CommandHere
-from testbed.missing import import_portaudio
 from testbed.parity_reference import REFERENCE
 from testbed.server_process import ServerProcess
 from voiceagent_tts.cli import models
-from voiceagent_tts.cli.playback import output_device
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.checks.doctor import _word_times
 
 
@@ -70,26 +67,6 @@ def test_the_settings_are_judged(
     assert has_line(outcome.output, r"bad +settings +engine: ")
 
 
-def test_a_misspelt_variable_is_told(
-    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A variable that no setting has is named, with the setting that it resembles."""
-    monkeypatch.setenv("VOICEAGENT_TTS_ENIGNE", "qwen3")
-    outcome = command_here("doctor")
-    assert outcome.status == 1
-    assert "VOICEAGENT_TTS_ENIGNE is no setting" in outcome.output
-    assert "did you mean VOICEAGENT_TTS_ENGINE?" in outcome.output
-
-
-def test_a_machine_without_an_output_device_is_told_so() -> None:
-    """What is missing has a name: the package, the library PortAudio, or a device."""
-    sounddevice = import_portaudio()
-    if any(device["max_output_channels"] for device in sounddevice.query_devices()):
-        pytest.skip("this machine has an output device")
-    with pytest.raises(InvalidRequestError, match=r"no output device \(PortAudio works\); connect"):
-        output_device()
-
-
 def test_a_port_that_is_taken_is_noted(
     command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,20 +102,6 @@ async def test_a_machine_without_a_place_for_sockets_is_told_so(
     assert (outcome.status, outcome.errors) == (1, "")
     assert has_line(outcome.output, r"bad +embedded voice .*set TMPDIR to")
     assert list(folder.iterdir()) == []
-
-
-def test_a_command_without_its_extras_says_what_to_install(tmp_path: Path) -> None:
-    """`serve` on the base install prints one line, not a traceback."""
-    make_base_install(tmp_path)
-    result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "serve")
-    assert result.returncode == 1
-    assert result.stderr.startswith("voiceagent-tts: the package ")
-    assert "pip install 'voiceagent-tts[server,espeak]'" in result.stderr
-    assert result.stderr.count("\n") == 1
-    result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "models", "list")
-    assert result.returncode == 1
-    assert result.stderr.startswith("voiceagent-tts: the package 'huggingface_hub' is missing")
-    assert "pip install 'voiceagent-tts[server,qwen3]'" in result.stderr
 
 
 @pytest.mark.parametrize("engine", ["qwen3", "pocket"])

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from testbed.command_line import Command, CommandHere, FullDisk
-from voiceagent_tts.errors import CheckpointError, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.codec.commands import decode, encode
 
 REFERENCE = Path(__file__).parents[2] / "reference"
@@ -71,13 +71,11 @@ async def test_a_refusal_is_one_line(command: Command, tmp_path: Path) -> None:
     ("codes", "expected"),
     [
         (np.zeros((4, 15), np.int16), "expected 16 per frame; got 15"),
-        (np.zeros((0, 16), np.int16), "expected integers [F, K]; got int16 [0, 16]"),
-        (np.zeros(16, np.int16), "expected integers [F, K]; got int16 [16]"),
         (np.full((4, 16), -1), "a.npz: codes: expected 0 to 63; got -1 to -1"),
         (np.full((4, 16), 64), "a.npz: codes: expected 0 to 63; got 64 to 64"),
         (np.array([None]), "expected an .npz file with an array `codes`"),
     ],
-    ids=["codebooks", "no frames", "one dimension", "negative", "too large", "pickled"],
+    ids=["codebooks", "negative", "too large", "pickled"],
 )
 def test_other_codes_are_refused(codes: np.ndarray, expected: str, tmp_path: Path) -> None:
     """Codes that this codec cannot decode are refused; the error says what was expected."""
@@ -94,7 +92,6 @@ def test_other_codes_are_refused(codes: np.ndarray, expected: str, tmp_path: Pat
         (encode, "text", "a.npz", "expected a WAV, FLAC, MP3 or Ogg file"),
         (encode, "text", "a.wav", "expected a file name with suffix .npz; got a.wav"),
         (encode, "text", "no/a.npz", "no does not exist or is not writable"),
-        (decode, "missing.npz", "a.wav", "missing.npz: cannot be read; No such file"),
         (decode, "text", "a.wav", "expected an .npz file with an array `codes`"),
         (decode, "zip", "a.wav", "expected an .npz file with an array `codes`"),
         (
@@ -114,9 +111,3 @@ def test_other_files_are_refused(
     with pytest.raises(InvalidRequestError) as caught:
         run(tmp_path / source, tmp_path / target, REFERENCE / "base-0b6")
     assert expected in caught.value.message
-
-
-def test_another_model_is_refused(tmp_path: Path) -> None:
-    """A folder without a codec is refused; the error names the missing file."""
-    with pytest.raises(CheckpointError, match=r"config\.json: expected a file"):
-        decode(REFERENCE / "codec-130-frames.npz", tmp_path / "a.wav", tmp_path)

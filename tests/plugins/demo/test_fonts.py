@@ -9,7 +9,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 
 from voiceagent_tts.core import WordTimestamp
-from voiceagent_tts.plugins.demo.fonts import OWN_FONT, WIDE_FONTS, fonts_for
+from voiceagent_tts.plugins.demo.fonts import WIDE_FONTS
 from voiceagent_tts.plugins.demo.realtime_file_transport import Utterance
 from voiceagent_tts.plugins.demo.report import DemoTurn, draw, score_turn
 from voiceagent_tts.text.words import split_words
@@ -44,16 +44,6 @@ def install(folder: Path, family: str, characters: str) -> None:
     builder.setupOS2()
     builder.setupPost()
     builder.save(folder / f"{family}.ttf")
-
-
-def test_the_first_font_with_the_most_characters_is_chosen(folder: Path) -> None:
-    """A font that was installed a moment ago is found; the order of the names decides a tie."""
-    install(folder, WIDE_FONTS[3], CHINESE)
-    install(folder, WIDE_FONTS[2], CHINESE)
-    install(folder, WIDE_FONTS[0], CHINESE[:1])
-    fonts = fonts_for(CHINESE)
-    assert fonts.families == (OWN_FONT, WIDE_FONTS[2])
-    assert fonts.can_draw(CHINESE)
 
 
 @pytest.mark.parametrize("is_installed", [False, True])

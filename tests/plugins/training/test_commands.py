@@ -33,13 +33,6 @@ def test_a_source_without_a_good_clip_is_refused(command_here: CommandHere, tmp_
     assert json.loads((tmp_path / "data/report.json").read_text())["dropped"] == 2
 
 
-def test_a_choice_that_is_none_is_refused(command_here: CommandHere) -> None:
-    """The error names the option and its values."""
-    refused = command_here("finetune", "prepare", ".", "-o", "data", "--bad", "maybe", *MODEL)
-    assert refused.status == 1
-    assert refused.errors == "voiceagent-tts: --bad: expected skip or refuse; got maybe\n"
-
-
 @pytest.mark.parametrize("command", ["prepare", "train"])
 def test_a_folder_that_is_missing_is_said_before_a_model_is_fetched(
     command_here: CommandHere, command: str

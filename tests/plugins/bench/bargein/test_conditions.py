@@ -27,9 +27,5 @@ def test_unknown_conditions_are_refused(names: list[str]) -> None:
     """The error lists those that there are."""
     with pytest.raises(InvalidRequestError, match="steady, stalls, breaks"):
         conditions_of(names, Condition())
-
-
-def test_unknown_languages_are_refused() -> None:
-    """There are replies in seven."""
     with pytest.raises(InvalidRequestError, match="languages"):
         conditions_of(["steady"], Condition(languages=("tlh",)))

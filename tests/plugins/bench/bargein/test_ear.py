@@ -4,7 +4,6 @@ import pytest
 
 from testbed.hibari_driving import natural
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.ear import Ear, heard_count
 from voiceagent_tts.plugins.bench.bargein.heard import heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Recording
@@ -48,9 +47,3 @@ def test_a_real_recogniser_hears_how_far_a_natural_voice_came() -> None:
         true = heard_in(spoken.words, len(pcm) // BYTES_PER_SAMPLE).heard
         found = ear.heard(Recording("x", "en", spoken.text, pcm)).heard
         assert abs(len(found) - len(true)) <= 2
-
-
-def test_an_unknown_recogniser_is_refused() -> None:
-    """Before anything is spoken."""
-    with pytest.raises(InvalidRequestError, match="transcriber"):
-        Ear.open("nobody")

@@ -40,15 +40,6 @@ def test_what_is_no_recogniser_is_refused(address: str) -> None:
         open_transcriber(address)
 
 
-def test_without_its_package_faster_whisper_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The error names the package."""
-    monkeypatch.setitem(sys.modules, "faster_whisper", None)
-    with pytest.raises(InvalidRequestError, match="package .faster_whisper. is missing"):
-        open_transcriber("faster-whisper:large-v3")
-
-
 def test_faster_whisper_gets_16_khz_and_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its segments are joined. The package is a stand-in: its models cannot be downloaded here."""
     calls: list[tuple[int, str, Any]] = []
@@ -71,14 +62,6 @@ def test_faster_whisper_gets_16_khz_and_the_language(monkeypatch: pytest.MonkeyP
         open_transcriber("faster-whisper:none")
 
 
-def test_pocketsphinx_knows_only_english() -> None:
-    """Another language is refused; silence has no words."""
-    transcribe = open_transcriber("pocketsphinx")
-    assert transcribe(SILENCE, "en") == ""
-    with pytest.raises(InvalidRequestError, match="English"):
-        transcribe(SILENCE, "de")
-
-
 @pytest.mark.thorough
 def test_a_real_recogniser_hears_a_reading_and_its_planted_errors() -> None:
     """Pocketsphinx on a person's reading: few errors, and more after a third of it is cut."""
@@ -93,3 +76,20 @@ def test_a_real_recogniser_hears_a_reading_and_its_planted_errors() -> None:
     assert pairs and np.mean(whole) < 0.4
     assert np.mean([each.rate for each in cut]) > np.mean(whole) + 0.15
     assert sum(each.deleted for each in cut) > sum(each.inserted for each in cut)
+
+
+def test_without_its_package_faster_whisper_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error names the package."""
+    monkeypatch.setitem(sys.modules, "faster_whisper", None)
+    with pytest.raises(InvalidRequestError, match="package .faster_whisper. is missing"):
+        open_transcriber("faster-whisper:large-v3")
+
+
+def test_pocketsphinx_knows_only_english() -> None:
+    """Another language is refused; silence has no words."""
+    transcribe = open_transcriber("pocketsphinx")
+    assert transcribe(SILENCE, "en") == ""
+    with pytest.raises(InvalidRequestError, match="English"):
+        transcribe(SILENCE, "de")

@@ -9,11 +9,20 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 import aiohttp
-from livekit.agents import Agent, AgentSession, APIConnectOptions, LanguageCode, inference, stt, tts
+from livekit.agents import (
+    Agent,
+    AgentSession,
+    APIConnectOptions,
+    LanguageCode,
+    inference,
+    llm,
+    stt,
+    tts,
+)
 from livekit.agents.llm import ChatMessage
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
 from livekit.agents.voice.agent_session import SessionConnectOptions
@@ -36,7 +45,6 @@ from voiceagent_tts.plugins.bench.livekit_devices import (
     Screen,
     on_devices,
 )
-from voiceagent_tts.plugins.bench.livekit_stand_ins import Script, ScriptedLLM
 
 _SILENT_FRAMES = 5
 """Number of silent frames after which the STT returns its text."""
@@ -49,6 +57,8 @@ _TURNS: dict[str, Any] = {
 """Settings that interrupt early, so that cuts can fall into the first words."""
 _REACTION_S = 0.14
 """Approximate time from the user's first sound to the agent's silence."""
+Script = Iterable[tuple[float, str]]
+"""(wait in seconds, token) of each token of a reply."""
 _FAST = APIConnectOptions(max_retry=3, retry_interval=0.1, timeout=5.0)
 
 
@@ -166,6 +176,47 @@ class _Agent:
             cancel_ms=1000 * max(0.0, played.ended_at - halted_at),
             barge_in_ms=1000 * (played.ended_at - said_at),
         )
+
+
+class ScriptedLLM(llm.LLM):
+    """Writes replies by a script.
+
+    Args:
+        next_script: returns the script of the next reply.
+    """
+
+    def __init__(self, next_script: Callable[[], Script]) -> None:
+        super().__init__()
+        self._next_script = next_script
+
+    def chat(
+        self,
+        *,
+        chat_ctx: llm.ChatContext,
+        tools: list[llm.Tool] | None = None,
+        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
+        **options: Any,
+    ) -> llm.LLMStream:
+        """Start to write the next reply."""
+        return _Writing(self, chat_ctx, conn_options, self._next_script())
+
+
+class _Writing(llm.LLMStream):
+    def __init__(
+        self,
+        writer: ScriptedLLM,
+        chat_ctx: llm.ChatContext,
+        conn_options: APIConnectOptions,
+        script: Script,
+    ) -> None:
+        super().__init__(writer, chat_ctx=chat_ctx, tools=[], conn_options=conn_options)
+        self._script = script
+
+    async def _run(self) -> None:
+        for wait_s, token in self._script:
+            await asyncio.sleep(wait_s)
+            delta = llm.ChoiceDelta(role="assistant", content=token)
+            self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
 
 
 class ScriptedSTT(stt.STT):

@@ -1,12 +1,14 @@
 """The script of the barge-in benchmark: replies, the pace of the LLM, and the moments of the cuts.
 
-The agent's replies are in seven languages, with numbers, pauses and more than one sentence. This
-module knows no agent framework, no server and no audio.
+The agent's replies are in seven languages. This module knows no agent framework, no server and no
+audio.
 """
 
 import random
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from voiceagent_tts.plugins.bench.loads import tokens_of
 
@@ -18,51 +20,10 @@ _FIRST_TOKEN_S = 0.1
 USER_TEXT = "Oh wait a minute."
 """What the user says to interrupt a reply and to request the next one."""
 
-REPLIES = {
-    "en": (
-        "Of course, I can help you with that. Your order left our warehouse on Tuesday.",
-        "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve.",
-        "The big one is $42.50 today, which is 15% less than Dr. Smith's old price.",
-        "Good news! We still have one quiet room with a view of the garden left for you.",
-        "Please keep your phone at hand: the technician will call before the visit.",
-    ),
-    "zh": (
-        "今天天气很好,阳光明媚,气温二十五度,我们可以去公园散步。",
-        "您的订单昨天已经发出,三到五天之内就会送到您的手里。",
-        "没问题,我已经把您的预约改到星期四上午九点半了。",
-        "这个房间可以看到花园,而且离地铁站只有两百米。",
-    ),
-    "ja": (
-        "はい、もちろんです。ごちゅうもんのしなは、きのうおくりました。",
-        "あしたはあさからはれて、ごごはすこしくもるでしょう。",
-        "すみません、もういちどおなまえをおしえていただけますか。",
-        "つぎのでんしゃは、じゅうじはんにさんばんせんからでます。",
-    ),
-    "de": (
-        "Guten Tag! Ihre Bestellung wurde heute Morgen verschickt und kommt am Freitag an.",
-        "Der nächste Zug nach Berlin fährt um 14:35 Uhr von Gleis 7 und hält in Halle.",
-        "Eins, zwei, drei, vier, fünf, sechs, sieben, acht, neun, zehn, elf, zwölf.",
-        "Das kostet 3,50 Euro, und wir liefern es Ihnen innerhalb von zwei Tagen.",
-    ),
-    "es": (
-        "Claro que sí. Su pedido salió ayer de nuestro almacén y llega el viernes.",
-        "La farmacia más cercana está en la calle Mayor, a 200 metros de aquí.",
-        "Lunes, martes, miércoles, jueves, viernes, sábado, domingo, ¡y otra vez lunes!",
-        "He cambiado su cita al jueves por la mañana, a las nueve y media.",
-    ),
-    "fr": (
-        "Bien sûr. Votre commande est partie hier de notre entrepôt et arrive vendredi.",
-        "La pharmacie la plus proche est dans la rue Principale, à 200 mètres d'ici.",
-        "Lundi, mardi, mercredi, jeudi, vendredi, samedi, dimanche, et encore lundi !",
-        "J'ai déplacé votre rendez-vous à jeudi matin, à neuf heures et demie.",
-    ),
-    "it": (
-        "Certamente. Il suo ordine è partito ieri dal nostro magazzino e arriva venerdì.",
-        "La farmacia più vicina è in via Garibaldi, a 200 metri da qui.",
-        "Lunedì, martedì, mercoledì, giovedì, venerdì, sabato, domenica, e ancora lunedì!",
-        "Ho spostato il suo appuntamento a giovedì mattina, alle nove e mezza.",
-    ),
-}
+REPLIES: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("replies.toml").read_text("utf-8")
+)
+"""The agent's replies by language code."""
 
 
 @dataclass(frozen=True, slots=True)
