@@ -1,6 +1,5 @@
 """A turn and its server contexts: each word is committed once, wherever contexts break off."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,17 +100,6 @@ def test_words_that_were_noise_are_spoken_again_and_committed_once() -> None:
     assert turn.noise == ""
 
 
-@given(st.integers(0, 4000), st.sampled_from([8000, 24_000, 48_000]))
-def test_words_without_their_audio_are_not_committed(received_ms: int, rate_hz: int) -> None:
-    """A word counts from its first 20 ms on; the next context starts after the last whole one."""
-    turn = new_turn()
-    words = speak(turn, received_ms, rate_hz) + turn.break_off()
-    begun = sum(number * WORD_MS < received_ms - 20 for number in range(10))
-    assert len(words) == begun
-    whole = sum((number + 1) * WORD_MS - received_ms <= 80 for number in range(10))
-    assert turn.rest.split() == TEXT.split()[whole:]
-
-
 def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     """The word "two," broke off after its start was heard; it keeps the time of that start."""
     turn = new_turn()
@@ -124,22 +112,3 @@ def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     assert last.record is not None
     assert (last.record.context_id, last.context_start) == ("turn-2", ms_to_samples(600))
     assert last.char_end == len(" two, three, four,")
-
-
-def test_each_context_has_a_name_of_its_own() -> None:
-    """The first context has the id of the turn; later ones have a number."""
-    turn = new_turn()
-    names = [turn.next_server_context_id() for _ in range(3)]
-    assert names == ["turn", "turn-2", "turn-3"]
-
-
-@pytest.mark.parametrize(("asked_s", "waits_s"), [(0.0, [0.0, 0.3, 0.3]), (1.5, [1.5] * 3)])
-def test_a_turn_waits_as_long_as_the_server_asks(asked_s: float, waits_s: list[float]) -> None:
-    """The wait that the server requests also applies to the first attempt."""
-    turn = new_turn()
-    assert [turn.next_wait_s(asked_s) for _ in waits_s] == waits_s
-
-
-def test_a_request_that_is_wrong_is_not_repeated() -> None:
-    """An invalid request is not retried, because every context would refuse it."""
-    assert not new_turn().can_resume(is_retryable=False)
