@@ -100,6 +100,17 @@ def test_words_that_were_noise_are_spoken_again_and_committed_once() -> None:
     assert turn.noise == ""
 
 
+@given(st.integers(0, 4000), st.sampled_from([8000, 24_000, 48_000]))
+def test_words_without_their_audio_are_not_committed(received_ms: int, rate_hz: int) -> None:
+    """A word counts from its first 20 ms on; the next context starts after the last whole one."""
+    turn = new_turn()
+    words = speak(turn, received_ms, rate_hz) + turn.break_off()
+    begun = sum(number * WORD_MS < received_ms - 20 for number in range(10))
+    assert len(words) == begun
+    whole = sum((number + 1) * WORD_MS - received_ms <= 80 for number in range(10))
+    assert turn.rest.split() == TEXT.split()[whole:]
+
+
 def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     """The word "two," broke off after its start was heard; it keeps the time of that start."""
     turn = new_turn()
