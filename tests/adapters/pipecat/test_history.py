@@ -622,20 +622,6 @@ def test_a_function_call_stands_behind_what_was_said_before_it(latency_s: float)
     assert run_scripted(run()) == ["a b c.", "None", '"it"']
 
 
-@pytest.mark.parametrize("after_s", [0.5, 9.0])
-@pytest.mark.parametrize("text", ["a 2 €.", "a ok 👍", "a b ✓. c", "👍 a b c", "a ™ b"])
-def test_symbols_between_words_are_committed_once(text: str, after_s: float) -> None:
-    """Pipecat takes some at the end of a sentence for spoken with the last word."""
-    words = split_words(text)
-    spoken = script(audio_steps(0.0, 80, len(words)), word_steps(AHEAD_S, 0, len(words)))
-    outcome = cut(reply(text), spoken, after_s)
-    (committed,) = outcome.messages
-    count = heard(outcome.played_samples[0], range(0, len(words) * WORD_MS, WORD_MS))
-    assert text.startswith(committed)
-    assert len(split_words(committed)) == count
-    assert count < len(words) or committed == text
-
-
 @pytest.mark.parametrize("text", ["👍", "..."])
 def test_a_reply_with_nothing_to_speak_is_committed(text: str) -> None:
     """It is no error, and the next reply is spoken as ever."""
