@@ -205,11 +205,7 @@ class Conversation:
     """A pipeline that runs, with its ends.
 
     Attributes:
-        worker: runs it.
-        service: speaks.
-        loudspeaker: its output.
         ended: done when the pipeline has ended.
-        context: its history.
         turns: the turns that have ended, and not been waited for.
         begun: one item for each turn that has begun, and not been waited for.
         errors: of the service.
