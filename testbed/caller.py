@@ -160,11 +160,7 @@ async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Ca
 
 
 async def _end(agent: asyncio.subprocess.Process) -> None:
-    """Ask the agent to end; if it does not, kill it with the processes that it has started.
-
-    Raises:
-        TimeoutError: the agent had to be killed.
-    """
+    """Ask the agent to end; if it does not, kill it with the processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         agent.terminate()
     try:
@@ -172,5 +168,4 @@ async def _end(agent: asyncio.subprocess.Process) -> None:
             await agent.wait()
     except TimeoutError:
         os.killpg(agent.pid, signal.SIGKILL)
-        await agent.wait()
         raise

@@ -2,21 +2,25 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from livekit.agents import Agent, AgentSession, APIConnectOptions, inference, llm, stt, tts
+from livekit.agents import Agent, AgentSession, APIConnectOptions, inference, llm, stt, tts, utils
 from livekit.agents.llm import ChatMessage
-from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NotGivenOr
+from livekit.agents.voice import io
 from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 
 from testbed.waiting import PATIENCE_S
+from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.plugins.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
 
 HEARD_S = 0.02
 """Played length from which a word counts as heard."""
+MakeVoice = Callable[..., TTS]
 
 
 class DeafSTT(stt.STT):
@@ -75,7 +79,6 @@ class Conversation:
     def __init__(
         self, voice: tts.TTS, loudspeaker: Loudspeaker | None = None, **options: Any
     ) -> None:
-        self.voice = voice
         self.llm = ScriptedLLM()
         self.loudspeaker = loudspeaker or Loudspeaker()
         self.microphone = Microphone()
@@ -125,6 +128,13 @@ class Conversation:
         """Barge in; returns the reply's text in the history."""
         handle.interrupt()
         return await ended(handle)
+
+    @property
+    def output(self) -> io.AudioOutput:
+        """What the session plays on."""
+        output = self.session.output.audio
+        assert output is not None
+        return output
 
     @property
     def history(self) -> list[str]:
@@ -183,3 +193,25 @@ def heard(words: list[WordTimestamp], played_s: float) -> int:
 def count(words: list[WordTimestamp], text: str) -> int:
     """Return the number of `words` in `text`, the start of a reply."""
     return sum(word.word.char_end <= len(text.rstrip()) for word in words)
+
+
+def seconds(time: NotGivenOr[float]) -> float:
+    """Return a time; fail if it was not given."""
+    assert utils.is_given(time)
+    return time
+
+
+def tokens(text: str) -> list[str]:
+    """Split `text` into tokens as a language model streams it."""
+    return re.findall(r"\s?\S{1,4}|\s", text)
+
+
+def check_frames(events: list[tts.SynthesizedAudio]) -> None:
+    """Check for one request, one segment, reasonable frame lengths, and a final last frame."""
+    assert {event.request_id for event in events} == {events[0].request_id} != {""}
+    assert len({event.segment_id for event in events}) == 1
+    assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
+    assert all(0 < event.frame.duration < 0.25 for event in events)
+    assert {event.frame.sample_rate for event in events} == {SAMPLE_RATE_HZ}
+    assert {event.frame.num_channels for event in events} == {1}
+    assert not bytes(events[0].frame.data).startswith((b"RIFF", b"OggS", b"ID3"))

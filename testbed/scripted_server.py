@@ -34,11 +34,11 @@ from voiceagent_tts.protocol.messages import (
     AudioMessage,
     CancelledMessage,
     ContextCancel,
-    ContextEnd,
     ContextOpen,
     ContextOpened,
     ContextText,
     DoneMessage,
+    DrainingMessage,
     ErrorMessage,
     ReadyMessage,
     Reason,
@@ -110,6 +110,13 @@ class Script:
     closed_s: float | None = None
 
 
+def whole(words: int, *, word_ms: int = 300, end_s: float = 0.0) -> Script:
+    """An utterance of so many words, sent at once."""
+    starts_ms = tuple(index * word_ms for index in range(words))
+    samples = ms_to_samples(words * word_ms)
+    return Script((Step(0.0, samples=samples, words_ms=starts_ms),), end_s=end_s)
+
+
 LOSES_ITS_TEXT = Script(
     (Step(0.0, samples=SAMPLE_RATE_HZ, words_ms=(0,)),),
     end_s=0.2,
@@ -153,7 +160,7 @@ class _Player:
     def __init__(self, script: Script, voice: _Voice) -> None:
         self.script, self._voice = script, voice
         self.played = Played(_now())
-        self._task = asyncio.create_task(self._play())
+        self.task = asyncio.create_task(self._play())
 
     async def _play(self) -> None:
         played = self.played
@@ -181,17 +188,13 @@ class _Player:
     async def cancel(self) -> None:
         """Go on for as long as the script says, then confirm."""
         await asyncio.sleep(self.script.cancel_s)
-        if not self._task.done():
-            self._task.cancel()
+        if not self.task.done():
+            self.task.cancel()
             await self._voice.cancelled()
 
     async def finished(self) -> None:
         """Wait for the end."""
-        await self._task
-
-    def stop(self) -> None:
-        """The client has gone."""
-        self._task.cancel()
+        await self.task
 
 
 def _now() -> float:
@@ -203,14 +206,19 @@ async def _until(at: float) -> None:
 
 
 class _TtsV1Voice:
-    def __init__(self, send: Callable[[Any], Awaitable[None]], context_id: str, handle: int):
-        self._send, self._context_id, self._handle = send, context_id, handle
+    def __init__(self, send: Callable[[Any], Awaitable[None]], opened: ContextOpen, handle: int):
+        self._send, self.opened, self._handle = send, opened, handle
+        self._context_id = opened.context_id
         self._seq = self._sent = self._chars = 0
         self.text = ""
         """What has arrived; its words are reported."""
-        self.has_markup = False
-        self.script = Script((), end_s=0.0)
+        self.player: _Player | None = None
         self._stamps: list[WordTimestamp] = []
+
+    @property
+    def script(self) -> Script:
+        assert self.player is not None
+        return self.player.script
 
     async def audio(self, pcm: bytes) -> None:
         for start in range(0, len(pcm), MAX_MESSAGE_PCM_BYTES):
@@ -221,7 +229,7 @@ class _TtsV1Voice:
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         stamps: list[WordTimestamp] = []
-        words = words_in(self.text, has_markup=self.has_markup)
+        words = words_in(self.text, has_markup=self.opened.markup)
         left = [word for word in words if word.char_start >= self._chars]
         for word, start_ms in zip(left, starts_ms, strict=False):  # a rest has fewer words
             self._chars = word.char_end
@@ -315,6 +323,8 @@ class ScriptedServer:
         script: the script of the utterances that begin from now on.
         addresses: `ws`, `cartesia` and `http` -> address for a benchmark's target.
         played: what it did, by the first text of the utterance; the last one of equal texts.
+        opened: how each context of `tts.v1` was opened.
+        texts: its text, in the same order.
     """
 
     def __init__(self, script: Script, first: Iterable[Script] = ()) -> None:
@@ -322,7 +332,9 @@ class ScriptedServer:
         self._first = deque(first)
         self.played: dict[str, Played] = {}
         self.addresses: dict[str, str] = {}
+        self._voices: list[_TtsV1Voice] = []
         self._answering: set[asyncio.Task[None]] = set()
+        self._playing: set[asyncio.Task[None]] = set()
         self._websockets: set[WebSocket] = set()
 
     @contextlib.asynccontextmanager
@@ -343,15 +355,29 @@ class ScriptedServer:
             try:
                 yield self
             finally:
-                for task in self._answering:
+                tasks = self._answering | self._playing
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*self._answering, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def opened(self) -> list[ContextOpen]:
+        return [voice.opened for voice in self._voices]
+
+    @property
+    def texts(self) -> list[str]:
+        return [voice.text for voice in self._voices]
 
     async def drop_connections(self) -> None:
         """Close the WebSockets that are open."""
         websockets, self._websockets = self._websockets, set()
         for websocket in websockets:
             await websocket.close()
+
+    async def drain(self) -> None:
+        """Tell all clients of `tts.v1` that the server ends."""
+        for websocket in self._websockets:
+            await websocket.send(DrainingMessage(deadline_ms=30_000).encode())
 
     async def _converse(self, websocket: WebSocket) -> None:
         assert websocket.request is not None
@@ -367,29 +393,30 @@ class ScriptedServer:
         await websocket.send(
             ReadyMessage(session_id="s", model="scripted", limits=_LIMITS).encode()
         )
-        players: dict[str, _Player] = {}
         voices: dict[str, _TtsV1Voice] = {}
         async with asyncio.TaskGroup() as cancelling:
             async for data in websocket:
                 assert isinstance(data, str)
                 match message := parse_client_message(data):
                     case ContextOpen(context_id=context_id):
-                        voices[context_id] = _TtsV1Voice(websocket.send, context_id, len(voices))
-                        voices[context_id].has_markup = message.markup
+                        voice = _TtsV1Voice(websocket.send, message, len(voices))
+                        voices[context_id] = voice
+                        self._voices.append(voice)
                         await websocket.send(_opened(context_id, len(voices) - 1))
-                    case ContextText(context_id=context_id) if context_id not in players:
+                    case ContextText(context_id=context_id, text=text):
                         voice = voices[context_id]
-                        voice.text = message.text
-                        players[context_id] = self._play(message.text, voice)
-                        voice.script = players[context_id].script
-                    case ContextText(context_id=context_id) if players[context_id].accepts_text:
-                        voices[context_id].text += message.text
-                    case ContextText(context_id=context_id):
-                        refusal = ErrorMessage.of(context_closed(context_id), context_id)
-                        await websocket.send(refusal.encode())
-                    case ContextCancel(context_id=context_id) if context_id in players:
-                        cancelling.create_task(players[context_id].cancel())
-                    case ContextEnd() | _:
+                        if voice.player is None:
+                            voice.text = text
+                            voice.player = self._play(text, voice)
+                        elif voice.player.accepts_text:
+                            voice.text += text
+                        else:
+                            refusal = ErrorMessage.of(context_closed(context_id), context_id)
+                            await websocket.send(refusal.encode())
+                    case ContextCancel(context_id=context_id):
+                        if (player := voices[context_id].player) is not None:
+                            cancelling.create_task(player.cancel())
+                    case _:
                         pass
 
     async def _speak_cartesia(self, websocket: WebSocket) -> None:
@@ -428,6 +455,7 @@ class ScriptedServer:
     def _play(self, text: str, voice: _Voice) -> _Player:
         player = _Player(self._first.popleft() if self._first else self.script, voice)
         self.played[text] = player.played
+        self._playing.add(player.task)
         return player
 
 

@@ -158,6 +158,13 @@ async def test_only_the_server_ends_its_silence() -> None:
         await socket.aclose()
 
 
+@pytest.mark.parametrize(("asked_s", "waits_s"), [(0.0, [0.0, 0.3, 0.3]), (1.5, [1.5] * 3)])
+def test_a_turn_waits_as_long_as_the_server_asks(asked_s: float, waits_s: list[float]) -> None:
+    """The wait that the server requests also applies to the first attempt."""
+    turn = Turn("turn", OpenOptions())
+    assert [turn.next_wait_s(asked_s) for _ in waits_s] == waits_s
+
+
 @given(LENGTHS_MS, st.integers(0, 5000))
 def test_a_word_is_spoken_again_unless_nearly_all_of_its_audio_arrived(
     lengths_ms: list[int], received_ms: int
@@ -176,18 +183,6 @@ def test_a_word_is_spoken_again_unless_nearly_all_of_its_audio_arrived(
             assert missing > 0
 
 
-def test_a_word_of_60_ms_that_has_not_started_is_spoken() -> None:
-    """A short word that has not started is spoken, although little audio is missing."""
-    words = timed([300, 60, 300, 300, 300, 300, 300])
-    assert resume_position(words, len(words), ms_to_samples(295)) == len("Your")
-    assert resume_position(words, len(words), ms_to_samples(335)) == len("Your order")
-
-
-def test_without_any_word_the_whole_text_is_spoken_again() -> None:
-    """Audio without any word time does not show how much text was spoken."""
-    assert resume_position([], 0, ms_to_samples(900)) == 0
-
-
 @given(LENGTHS_MS, st.integers(1, 6), st.integers(0, 5000))
 def test_unknown_words_are_estimated_at_the_pace_of_known_ones(
     lengths_ms: list[int], told: int, received_ms: int
@@ -203,13 +198,6 @@ def test_unknown_words_are_estimated_at_the_pace_of_known_ones(
     if len(behind) > told:
         following = guessed[len(behind)]
         assert following.start_sample <= ms_to_samples(received_ms)
-
-
-@given(LENGTHS_MS, st.integers(1, 6))
-def test_words_of_an_exact_engine_are_not_estimated(lengths_ms: list[int], told: int) -> None:
-    """An exact engine sends each word with its audio, so no word is estimated."""
-    words = timed(lengths_ms)[:told]
-    assert all_words(TEXT, words, anywhere) == words
 
 
 def test_an_aligner_that_is_nearly_certain_may_still_owe_words() -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from agents import stand_ins
 from testbed import user_sounds
+from testbed.listening import words_of
 from testbed.server_process import ServerProcess
 from testbed.sound_server import SoundServer, devices_at_44100_hz, sound_server
-from voiceagent_tts.client import TTSClient, WordTimestamp
+from voiceagent_tts.client import WordTimestamp
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 pytestmark = [
@@ -101,17 +102,6 @@ def question(served: ServerProcess) -> bytes:
     return asyncio.run(user_sounds.speech(served.websocket_url, "What about your week?"))
 
 
-def words_of(url: str, text: str) -> list[WordTimestamp]:
-    """Word times of `text`."""
-
-    async def collect() -> list[WordTimestamp]:
-        async with TTSClient(url) as client:
-            events = client.say(text, max_lead_s=0.0)
-            return [event async for event in events if isinstance(event, WordTimestamp)]
-
-    return asyncio.run(collect())
-
-
 def heard_after(words: list[WordTimestamp], text: str, played_s: float) -> str:
     """The part of `text` of which a sample was played after `played_s`."""
     ends = [word.word.char_end for word in words if word.start_sample < played_s * SAMPLE_RATE_HZ]
@@ -130,7 +120,7 @@ def test_a_voice_cuts_a_reply_within_200_ms(
             sound.say(question, user_sounds.RATE_HZ)
             for count, at_s in enumerate((0.7, 1.0, 1.4), 1):
                 text = stand_ins.next_line(replies, heard)
-                words = words_of(served.websocket_url, text)
+                words = asyncio.run(words_of(served.websocket_url, text))
                 began_at = speaker.wait_until_audible(mouth.silent_from(asked_at))
                 speaker.wait_until(began_at + at_s)
                 asked_at = speaker.now_s

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import gc
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import psutil
@@ -22,27 +23,22 @@ from voiceagent_tts.server.serve import RunningServer
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What a network does to every connection, in both directions.
+    """What a network does to every connection.
 
     Args:
-        latency_s: delay of all data.
+        latency_s: delay of all data, in both directions.
         jitter_s: largest addition to the delay, which varies from piece to piece; order is kept.
-        bytes_per_s: bandwidth; None for no limit.
         slice_bytes: largest piece that is forwarded at once.
-        reset_after_bytes: data towards the client after which the connection is reset.
-        half_close_after_bytes: data towards the client after which nothing more is sent to it, with
-            a FIN, while its own data is still forwarded.
-        vanish_after_bytes: data towards the client after which everything is dropped, without any
-            sign, as behind a NAT that has forgotten the connection.
+        ends_after_bytes: data towards the client after which it ends; None for never.
+        end: how: the connection is reset, nothing more is sent to the client (a FIN), or everything
+            is dropped without any sign, as behind a NAT that has forgotten the connection.
     """
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
-    bytes_per_s: float | None = None
     slice_bytes: int = 65_536
-    reset_after_bytes: int | None = None
-    half_close_after_bytes: int | None = None
-    vanish_after_bytes: int | None = None
+    ends_after_bytes: int | None = None
+    end: Literal["reset", "FIN", "no FIN"] = "reset"
 
 
 class _Connection:
@@ -59,10 +55,13 @@ class _Connection:
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, is_to_client: bool
     ) -> None:
         """Forward one direction."""
+        faults = self._faults
         with contextlib.suppress(ConnectionError):
-            while data := await source.read(self._faults.slice_bytes):
-                await asyncio.sleep(self._delay_s(len(data)))
-                if is_to_client and not self._may_send(len(data)):
+            while data := await source.read(faults.slice_bytes):
+                await asyncio.sleep(faults.latency_s + self._random.random() * faults.jitter_s)
+                self._sent_bytes += len(data) * is_to_client
+                has_ended = self._sent_bytes > (faults.ends_after_bytes or math.inf)
+                if has_ended and is_to_client and self._end():
                     return
                 if not self._has_vanished:
                     sink.write(data)
@@ -70,27 +69,16 @@ class _Connection:
             if not self._has_vanished:
                 sink.write_eof()
 
-    def _delay_s(self, size_bytes: int) -> float:
-        faults = self._faults
-        sending_s = size_bytes / faults.bytes_per_s if faults.bytes_per_s else 0.0
-        return faults.latency_s + self._random.random() * faults.jitter_s + sending_s
-
-    def _may_send(self, size_bytes: int) -> bool:
-        """Count data towards the client, and break the connection where the faults say so."""
-        self._sent_bytes += size_bytes
-        faults = self._faults
-        if _is_over(self._sent_bytes, faults.reset_after_bytes):
-            self._client.transport.abort()
-            return False
-        if _is_over(self._sent_bytes, faults.half_close_after_bytes):
-            self._client.write_eof()
-            return False
-        self._has_vanished |= _is_over(self._sent_bytes, faults.vanish_after_bytes)
-        return True
-
-
-def _is_over(sent_bytes: int, limit_bytes: int | None) -> bool:
-    return limit_bytes is not None and sent_bytes > limit_bytes
+    def _end(self) -> bool:
+        """Break the connection as the faults say; return whether this direction has ended."""
+        match self._faults.end:
+            case "reset":
+                self._client.transport.abort()
+            case "FIN":
+                self._client.write_eof()
+            case "no FIN":
+                self._has_vanished = True
+        return not self._has_vanished
 
 
 class _Network:
@@ -149,14 +137,12 @@ WATCHFUL = {"ping_interval": 1, "ping_timeout": 1}
 REPEATABLE = "ash"  # a voice without the random noise of breath
 LATE_BUT_COMPLETE = {
     "latency and jitter": Faults(latency_s=0.03, jitter_s=0.05),
-    "bandwidth": Faults(bytes_per_s=400_000),
-    "slices": Faults(slice_bytes=700),
     "slices of bytes": Faults(slice_bytes=61),
 }
 BROKEN = {
-    "reset": Faults(reset_after_bytes=60_000, jitter_s=0.01),
-    "half-close": Faults(half_close_after_bytes=60_000),
-    "no FIN": Faults(vanish_after_bytes=60_000),
+    "reset": Faults(ends_after_bytes=60_000, jitter_s=0.01),
+    "half-close": Faults(ends_after_bytes=60_000, end="FIN"),
+    "no FIN": Faults(ends_after_bytes=60_000, end="no FIN"),
 }
 
 

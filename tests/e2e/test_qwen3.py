@@ -141,18 +141,6 @@ async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
                     break
 
 
-@in_shared_loop
-async def test_speech_over_http_is_stretched(qwen3: RunningServer) -> None:
-    """OpenAI's endpoint speaks a whole text at a speed that the model itself lacks."""
-    body = {"input": "Hi.", "voice": "vivian", "response_format": "pcm", "seed": 1, "speed": 2.0}
-    async with (
-        httpx.AsyncClient(base_url=qwen3.url, timeout=60) as http,
-        http.stream("POST", "/v1/audio/speech", json=body) as response,
-    ):
-        assert response.status_code == 200
-        assert len(await anext(response.aiter_bytes())) > 0
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cloned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     """A server of a Base model, for tests that keep no clone."""

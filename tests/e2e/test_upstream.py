@@ -81,20 +81,3 @@ async def test_an_overflow_that_cannot_be_reached_leaves_the_server_as_it_is(
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.say("Hello there.", language="en")
         assert [each.word.text for each in received.words] == ["Hello", "there."]
-
-
-@pytest.mark.parametrize(
-    ("settings", "part"),
-    [
-        ({"engine": "openai"}, "upstream"),
-        ({"engine": "openai", "upstream": "ftp://x"}, "http://"),
-        ({"overflow": True, "upstream": "http://x/v1"}, "upstream_chars_per_day"),
-        ({"overflow": True, "upstream_chars_per_day": 5}, "upstream"),
-    ],
-)
-async def test_settings_that_do_not_fit_are_refused(
-    start_server: StartServer, settings: dict[str, object], part: str
-) -> None:
-    """With the name of what is missing."""
-    with pytest.raises(ValueError, match=part):
-        await start_server(**settings)

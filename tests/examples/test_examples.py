@@ -139,11 +139,6 @@ async def test_an_example_without_a_server_ends_with_an_error(example: str, free
     assert f":{free_port}" in errors.decode().strip().splitlines()[-1]
 
 
-async def test_subtitles_of_nothing(served: ServerProcess) -> None:
-    """A text of which nothing is said has none."""
-    assert await run(served, "subtitles.py", "...") == ""
-
-
 async def test_twilio_stream(served: ServerProcess, free_port: int) -> None:
     """A caller hears µ-law, interrupts with µ-law, and the example prints what was heard."""
     audio = AudioFormat(encoding="pcm_mulaw", sample_rate=8000)

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from testbed.livekit_audio import MakeVoice
+from testbed.livekit_conversation import MakeVoice
 from testbed.server_process import ServerProcess
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.adapters.livekit import TTS

@@ -16,8 +16,7 @@ from livekit.agents import APIConnectOptions, tts
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
 from testbed.listening import words_of
-from testbed.livekit_audio import check_frames, seconds, tokens
-from testbed.livekit_conversation import talking
+from testbed.livekit_conversation import check_frames, seconds, talking, tokens
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until

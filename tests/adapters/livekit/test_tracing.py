@@ -6,8 +6,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from testbed.livekit_audio import MakeVoice
-from testbed.livekit_conversation import ended, talking
+from testbed.livekit_conversation import MakeVoice, ended, talking
 from testbed.servers import StartServer
 from testbed.waiting import until
 from voiceagent_tts.adapters.livekit import TTS

@@ -1,24 +1,19 @@
 """What Pipecat's history says of a reply, to a letter: all of it, or up to the last word heard."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pipecat.frames.frames import (
-    Frame,
-    InterruptionFrame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
-)
+from pipecat.frames.frames import Frame, InterruptionFrame
 from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.examples import examples
-from testbed.scripted_pipecat import history
+from testbed.pipecat_conversation import Outcome, history, reply
 from testbed.scripted_server import Script, Step, words_in
 from testbed.texts import agent_text, chunked
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 AUDIO_S = 2.0
@@ -69,7 +64,7 @@ def say_all(
     *,
     cut_s: float | None = None,
     has_markup: bool = False,
-) -> tuple[list[str], list[int]]:
+) -> Outcome:
     """Speak replies one after another, each in these tokens.
 
     Args:
@@ -77,24 +72,27 @@ def say_all(
         mode: how Pipecat passes tokens on.
         cut_s: when each one is interrupted, after its first chunk; None for never.
         has_markup: whether tags have an effect.
-
-    Returns:
-        The messages in the history, and the audio that was played of each reply.
     """
     acts: list[tuple[float, list[Frame]]] = []
     for tokens in replies:
-        said: list[Frame] = [LLMTextFrame(token) for token in tokens]
-        acts.append((0.5, [LLMFullResponseStartFrame(), *said, LLMFullResponseEndFrame()]))
+        acts.append((0.5, reply(*tokens)))
         acts.append((AUDIO_S + 0.5, []) if cut_s is None else (cut_s + 0.2, [InterruptionFrame()]))
     options = VoiceAgentTTSService.Settings(markup=has_markup)
     return history(SPOKEN, *acts, settings=options, text_aggregation_mode=mode)
+
+
+def check_whole(outcome: Outcome, texts: Sequence[str]) -> None:
+    """The server has got the texts to a letter, and so has the history."""
+    expected = [text.strip() for text in texts]
+    assert [text.strip() for text in outcome.server.texts] == expected
+    assert outcome.messages == expected
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_emoji_of_two_tokens_is_whole(mode: TextAggregationMode | None) -> None:
     """As a server of an LLM streams it that counts in UTF-16; half of one alone mutes no reply."""
     replies = [["Hi \ud83d", "\ude00 there", "."], ["Hi", " \ud83d", " there."], ["Hi \ud83d"]]
-    messages, _ = say_all(replies, mode)
+    messages = say_all(replies, mode).messages
     assert messages == ["Hi 😀 there.", "Hi \ufffd there.", "Hi \ufffd"]
 
 
@@ -115,7 +113,7 @@ def test_a_whole_reply_is_in_the_history(
     """Symbols, marks and scripts of every kind, however the tokens divide them."""
     texts = [text.encode("utf-8", "ignore").decode() for text in texts]
     replies = [list(text) if data is None else data.draw(chunked(text)) for text in texts]
-    assert say_all(replies, mode)[0] == [text.strip() for text in texts]
+    check_whole(say_all(replies, mode), texts)
 
 
 SPOKEN_MARKUP = st.lists(
@@ -139,8 +137,7 @@ def test_a_whole_reply_has_its_tags(
 ) -> None:
     """At the start and the end, nested, beside marks and words, and behind the last word."""
     replies = [list(text) if data is None else data.draw(chunked(text)) for text in texts]
-    messages, _ = say_all(replies, mode, has_markup=True)
-    assert messages == [text.strip() for text in texts]
+    check_whole(say_all(replies, mode, has_markup=True), texts)
 
 
 @settings(max_examples=examples(12))
@@ -159,10 +156,50 @@ def test_a_cut_reply_has_all_of_the_words_that_were_heard(
 ) -> None:
     """Their tags and marks included, and nothing of the next word."""
     replies = [[text] if data is None else data.draw(chunked(text)) for text in texts]
-    messages, played_samples = say_all(replies, None, cut_s=cut_s, has_markup=True)
+    outcome = say_all(replies, None, cut_s=cut_s, has_markup=True)
     heard: list[str] = []
-    for text, samples in zip(texts, played_samples, strict=True):
+    for text, samples in zip(texts, outcome.played_samples, strict=True):
         words = words_in(text, has_markup=True)
         count = sum(k * WORD_MS + 20 <= samples * 1000 / SAMPLE_RATE_HZ for k in range(len(words)))
         heard.append(text[: words[count - 1].char_end].strip())
-    assert messages == heard
+    assert outcome.messages == heard
+
+
+async def pieces_of(chunks: Iterable[str], *, by_token: bool = False) -> list[str]:
+    """The pieces that the aggregator passes on for the `chunks` of one reply."""
+    aggregator = ClauseAggregator(by_token=by_token)
+    pieces = [piece.text for chunk in chunks async for piece in aggregator.aggregate(chunk)]
+    rest = await aggregator.flush()
+    return pieces if rest is None else [*pieces, rest.text]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Hello. How are you?", ["Hello. ", "How are you?"]),
+        ("Well, yes.\n\nNo.", ["Well, ", "yes.\n", "\nNo."]),
+        ("I think that it is so", ["I think that ", "it is so"]),
+        ("It costs 3.5 or 1,000 euros.", ["It costs 3.5 ", "or 1,000 euros."]),
+        ("你好。「再见。」好", ["你好。", "「再见。」", "好"]),
+        ('He said "no." Then he left.', ['He said "no." ', "Then he left."]),
+        ("... well", ["... well"]),
+    ],
+)
+async def test_a_clause_leaves_with_the_white_space_after_it(text: str, pieces: list[str]) -> None:
+    """A clause, or the first two or three words, is passed on without the text after it."""
+    assert await pieces_of(text) == pieces
+
+
+@pytest.mark.parametrize(
+    ("tokens", "pieces"),
+    [
+        (["Mon", "day", " and", " more"], ["Mon", "day", " and", " more"]),
+        (["Done", ".", " ", "Next"], ["Done", ".", " Next"]),
+        (["**", "Sure", "!", "**", " Here"], ["**Sure", "!", "** Here"]),
+        (["😊", " two", " 😊", " <", " 3"], ["😊 two", " 😊 < 3"]),
+        (["你", "好", "，", "再"], ["你", "好", "，再"]),
+    ],
+)
+async def test_a_token_leaves_at_once(tokens: list[str], pieces: list[str]) -> None:
+    """A symbol waits for a word."""
+    assert await pieces_of(tokens, by_token=True) == pieces

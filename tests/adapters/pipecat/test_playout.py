@@ -1,10 +1,22 @@
-"""Which chunk the transport plays, by its reports, on scripted clocks."""
+"""Which chunk the transport plays, by its reports, and which frames wait for it."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipecat.frames.frames import TTSAudioRawFrame
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    DataFrame,
+    Frame,
+    InputAudioRawFrame,
+    LLMMessagesTransformFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.utils.text.base_text_aggregator import TextType
 
+from voiceagent_tts.adapters.pipecat.output import Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
@@ -36,12 +48,6 @@ def add(playout: Playout, context_id: str, seconds: float, now_s: float) -> None
 def end_chunk(playout: Playout, now_s: float) -> None:
     """The transport reports a chunk of its length."""
     playout.chunk_ended(playout.chunk_s, now_s)
-
-
-@pytest.mark.parametrize(("position_s", "chunk"), [(0.179, 4), (0.18, 4), (0.181, 5)])
-def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, chunk: int) -> None:
-    """A word whose twentieth millisecond is the last one of a chunk is heard with that chunk."""
-    assert playing("one", 1.0, 5.0).chunk_at(position_s) == chunk
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=10), CHUNKS_S)
@@ -128,23 +134,6 @@ def test_a_transport_that_reports_ahead_plays_in_its_own_time(late_s: float) -> 
     assert playout.heard_ms("one", start_s + 0.1) == 120
 
 
-def test_a_transport_without_audio_plays_the_next_as_it_comes() -> None:
-    """Not when that would have played without the gap; one that is late has none."""
-    playout = playing("one", 0.4, 5.0)
-    playout.transport_started(5.0)
-    for index in range(10):
-        end_chunk(playout, 5.04 + 0.04 * index)
-    add(playout, "one", 0.4, 6.0)
-    assert playout.wait_s(10, 6.0) == 0.0
-    assert playout.end_s(6.0) == pytest.approx(6.4)
-    late = playing("one", 0.4, 5.0)
-    late.transport_started(5.0)
-    add(late, "one", 0.4, 6.0)  # nine chunks of the first part are still to play
-    for _ in range(11):
-        end_chunk(late, 6.0)
-    assert late.wait_s(11, 6.0) == 0.0
-
-
 def test_a_transport_that_waits_too_long_drops_what_fills_no_chunk() -> None:
     """What comes then begins a chunk of its own, and starts anew."""
     playout = playing("one", 0.05, 5.0)
@@ -200,18 +189,6 @@ def test_reported_chunks_count_by_their_length() -> None:
     assert (playout.wait_s(3, 5.12), playout.wait_s(4, 5.16)) == (0.0, None)
 
 
-def test_a_transport_that_loses_audio_gets_more() -> None:
-    """By the clock while it is silent, and then by what it has left."""
-    playout = playing("one", 2.0, 5.0)
-    playout.transport_started(5.0)
-    end_chunk(playout, 5.04)
-    assert playout.lead_s(5.04) == pytest.approx(1.96)
-    assert playout.lead_s(5.5) == pytest.approx(1.92)  # it may catch up
-    assert playout.lead_s(6.9) == pytest.approx(0.1)
-    end_chunk(playout, 6.9)
-    assert playout.lead_s(6.9) < 0.2
-
-
 def test_a_transport_that_ran_dry_has_lost_nothing() -> None:
     """It reported nothing while it had nothing: what comes then is played chunk by chunk."""
     playout = playing("one", 0.04, 5.0)
@@ -220,3 +197,55 @@ def test_a_transport_that_ran_dry_has_lost_nothing() -> None:
     add(playout, "one", 2.0, 7.0)
     end_chunk(playout, 7.5)  # it is slow
     assert playout.lead_s(7.5) == pytest.approx(1.92)
+
+
+# Frames that wait.
+
+
+def word(at_s: float) -> TTSTextFrame:
+    """A word of the utterance "one", as Pipecat stamps it."""
+    frame = TTSTextFrame("w", TextType.WORD, context_id="one")
+    frame.pts = round(at_s * 1e9)
+    return frame
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [InputAudioRawFrame(bytes(320), 16_000, 1), LLMMessagesTransformFrame(list), DataFrame()],
+)
+def test_frames_of_other_processors_leave_at_once_and_untouched(frame: Frame) -> None:
+    """Microphones, cameras and serializers stamp their frames too."""
+    output = Output(playing("one", 1.0, 5.0), lambda _: True)
+    frame.pts = 7
+    assert not output.receive(word(5.5), 5.0)
+    assert output.receive(frame, 5.0)
+    assert frame.pts == 7
+
+
+def test_the_last_word_reaches_the_listener_of_a_transport_that_reports_nothing() -> None:
+    """By the clock: it is on its way when all of its audio has been played."""
+    playout = playing("one", 0.3, 5.0, latency_s=0.4)
+    output, spoken = Output(playout, lambda _: True), word(5.0)
+    playout.end_context(5.0)
+    assert not output.receive(spoken, 5.0)
+    playout.go_on_unseen()
+    assert output.wait_s(5.0) == pytest.approx(0.28)
+    assert output.wait_s(5.28) == pytest.approx(0.14)
+    assert output.pop_due(5.42) is spoken
+
+
+@pytest.mark.parametrize("has_audio", [True, False])
+def test_a_segment_is_announced_if_it_is_spoken(has_audio: bool) -> None:
+    """At the end of its context if none of its words is timed; none leaves ahead of audio."""
+    playout = playing("one", 1.0, 5.0)
+    output, announced = Output(playout, lambda _: True), AggregatedTextFrame("w", TextType.SENTENCE)
+    announced.context_id, announced.will_be_spoken = "two", True
+    playout.end_context(5.0)
+    playout.go_on_unseen()
+    assert not output.receive(announced, 5.0)
+    assert output.receive(TTSStartedFrame(context_id="two"), 5.0)
+    if has_audio:
+        assert output.receive(audio(1.0), 5.0)
+    assert output.receive(TTSStoppedFrame(context_id="two"), 5.0)
+    assert output.pop_due(14.0) is (announced if has_audio else None)
+    assert not output.is_holding

@@ -6,7 +6,7 @@ from opentelemetry import trace
 from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.otlp_receiver import OtlpReceiver
-from testbed.pipecat_conversation import ENGLISH, talking
+from testbed.pipecat_conversation import talking
 from testbed.servers import StartServer
 from testbed.tracing_fixtures import host, receiver
 from testbed.waiting import until
@@ -30,12 +30,11 @@ async def test_the_span_has_the_text_as_it_was_written(
     monkeypatch.setattr(trace, "get_tracer", lambda *_: host)
     server = await start_server()
     service = VoiceAgentTTSService(
-        url=server.websocket_url, settings=ENGLISH, text_aggregation_mode=mode
+        url=server.websocket_url, voice="default", language="en", text_aggregation_mode=mode
     )
     text = "Hello there, you. How are you today? Fine,\n\nthank you."
-    async with talking(service, enable_tracing=True) as conversation:
-        await conversation.reply(*text.partition("are"))
-        await conversation.spoken()
+    async with talking(service, enable_tracing=True) as talk:
+        await talk.spoken(*text.partition("are"))
     await until(lambda: bool(receiver.named("tts")), "Pipecat's span")
     assert [span.attributes["text"] for span in receiver.named("tts")] == [text]
 
@@ -55,10 +54,9 @@ async def test_both_adapters_continue_the_trace_of_their_host(
             async for _ in voice.synthesize(SECRET):
                 pass
         await voice.aclose()
-    service = VoiceAgentTTSService(url=server.websocket_url, settings=ENGLISH)
-    async with talking(service, enable_tracing=True) as conversation:
-        await conversation.reply(SECRET)
-        await conversation.spoken()
+    service = VoiceAgentTTSService(url=server.websocket_url, voice="default", language="en")
+    async with talking(service, enable_tracing=True) as talk:
+        await talk.spoken(SECRET)
     await until(lambda: len(receiver.named("tts.context")) == 2, "both contexts")
     await until(lambda: len(receiver.named("tts.request")) == 2, "both requests")
     requests = {span.span_id: span for span in receiver.named("tts.request")}

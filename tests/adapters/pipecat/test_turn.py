@@ -1,6 +1,5 @@
 """A turn and its server contexts: each word is committed once, wherever contexts break off."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,22 +123,3 @@ def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     assert last.record is not None
     assert (last.record.context_id, last.context_start) == ("turn-2", ms_to_samples(600))
     assert last.char_end == len(" two, three, four,")
-
-
-def test_each_context_has_a_name_of_its_own() -> None:
-    """The first context has the id of the turn; later ones have a number."""
-    turn = new_turn()
-    names = [turn.next_server_context_id() for _ in range(3)]
-    assert names == ["turn", "turn-2", "turn-3"]
-
-
-@pytest.mark.parametrize(("asked_s", "waits_s"), [(0.0, [0.0, 0.3, 0.3]), (1.5, [1.5] * 3)])
-def test_a_turn_waits_as_long_as_the_server_asks(asked_s: float, waits_s: list[float]) -> None:
-    """The wait that the server requests also applies to the first attempt."""
-    turn = new_turn()
-    assert [turn.next_wait_s(asked_s) for _ in waits_s] == waits_s
-
-
-def test_a_request_that_is_wrong_is_not_repeated() -> None:
-    """An invalid request is not retried, because every context would refuse it."""
-    assert not new_turn().can_resume(is_retryable=False)
