@@ -9,9 +9,9 @@ from benchmarks.alignment import methods
 from benchmarks.alignment.conditions import conditions
 from benchmarks.alignment.cuts import errors_ms
 from benchmarks.alignment.playback import BARGE_IN_S, play
-from benchmarks.alignment.recordings import RecordingsMissingError, telephone_prompts
 from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
 from testbed.known_speech import KnownSpeech, espeak
+from testbed.recordings import RecordingsMissingError, telephone_prompts
 from testbed.sentences import ENGLISH, OTHERS
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms
@@ -39,7 +39,7 @@ def test_missing_prompts_are_reported_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The error names the folder and the command; the benchmark leaves their rows out."""
-    monkeypatch.setattr("benchmarks.alignment.recordings.PROMPTS_FOLDER", tmp_path / "missing")
+    monkeypatch.setattr("testbed.recordings.PROMPTS_FOLDER", tmp_path / "missing")
     with pytest.raises(RecordingsMissingError, match=r"prompts in .*missing.*try make recordings"):
         telephone_prompts("test")
     names = conditions(HELD_OUT.few(1))
