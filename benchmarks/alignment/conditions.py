@@ -13,7 +13,6 @@ from random import Random
 import numpy as np
 import soxr
 
-from benchmarks.alignment.recordings import RecordingsMissingError, recordings, telephone_prompts
 from benchmarks.alignment.speech import SpeechSet
 from testbed.disturbed_speech import (
     Noise,
@@ -28,6 +27,7 @@ from testbed.known_speech import KnownSpeech, flite, pcm16, with_lead, with_paus
 from testbed.kokoro import kokoro_files, kokoro_voices
 from testbed.missing import MissingPartError
 from testbed.noise import babble, pink
+from testbed.recordings import RecordingsMissingError, recordings, telephone_prompts
 from testbed.sentences import OTHERS
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.hibari.published import is_installed

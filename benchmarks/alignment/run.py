@@ -34,7 +34,6 @@ from benchmarks.alignment import methods
 from benchmarks.alignment.conditions import conditions
 from benchmarks.alignment.cuts import Cuts, Method, cuts_of
 from benchmarks.alignment.measure import CpuTimer, accuracy, cpu_per_audio_s
-from benchmarks.alignment.recordings import TELEPHONE_RATE_HZ, RecordingsMissingError, own_errors_ms
 from benchmarks.alignment.speech import (
     DEVELOPMENT,
     ESPEAK_VOICES,
@@ -45,6 +44,7 @@ from benchmarks.alignment.speech import (
 from benchmarks.common.report import provenance, publish
 from testbed.flite_speech import FliteMissingError
 from testbed.known_speech import KnownSpeech, espeak
+from testbed.recordings import TELEPHONE_RATE_HZ, RecordingsMissingError, own_errors_ms
 from testbed.sentences import OTHERS
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 

@@ -7,9 +7,9 @@ have one speaker, and prompts of both share phrases.
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from benchmarks.alignment.recordings import Part
 from testbed.agent_text import agent_sentences
 from testbed.known_speech import KnownSpeech, espeak, flite
+from testbed.recordings import Part
 from testbed.sentences import ENGLISH, NUMBERS
 
 ESPEAK_VOICES = (("f2", 0.8), ("m2", 1.0), ("f4", 1.1), ("m7", 1.3))

@@ -9,9 +9,9 @@ from benchmarks.alignment import methods
 from benchmarks.alignment.conditions import conditions
 from benchmarks.alignment.cuts import errors_ms
 from benchmarks.alignment.playback import BARGE_IN_S, play
-from benchmarks.alignment.recordings import RecordingsMissingError, telephone_prompts
 from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
 from testbed.known_speech import KnownSpeech, espeak
+from testbed.recordings import RecordingsMissingError, telephone_prompts
 from testbed.sentences import ENGLISH
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.alignment.recordings import recordings
+from testbed.recordings import recordings
 from testbed.scripted_judges import heard, scripted_judge
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.errors import EngineError, InvalidRequestError
