@@ -49,6 +49,17 @@ async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
     assert synthesizer.contexts_active == worker_of(synthesizer).rows_used == 0
 
 
+async def test_silence_settles_a_sentence(start_synthesizer: StartSynthesizer) -> None:
+    """A pause after a full stop ends the sentence, but not the context."""
+    synthesizer = await start_synthesizer(Limits(settle_s=0.05))
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello there.")
+    assert isinstance(await first(context, AudioChunk), AudioChunk)
+    context.push_text(" And more.")
+    context.finish()
+    assert (await collect(context)).report.reason == "complete"
+
+
 async def test_a_flush_does_not_wait_for_an_estimate(start_synthesizer: StartSynthesizer) -> None:
     """Without any aligner, the end of a segment publishes its words, however late the estimates."""
     synthesizer = await start_synthesizer(throttle={"without_words": True})
