@@ -10,7 +10,7 @@ import pytest
 from testbed.contexts import SENTENCE, UNPACED, collect, first, made_samples
 from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
