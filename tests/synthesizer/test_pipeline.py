@@ -310,6 +310,23 @@ async def test_the_first_credit_is_the_lead(max_lead_s: float | None, granted_s:
     opened.context.abandon()
 
 
+async def test_credit_names_the_end_of_playback() -> None:
+    """Sent audio ends in its own time, also while more of it is sent."""
+    opened = Opened()
+    context, engine = opened.context, opened.engine
+    context.push_text(TEXT)
+    context.flush(1)
+    loop = asyncio.get_running_loop()
+    engine.make(2.0)
+    before = loop.time()
+    context.sent(2 * SAMPLE_RATE_HZ)
+    after = loop.time()
+    await until(lambda: len(engine.granted_s) > 1, "credit was granted")
+    last = [each for each in engine.commands if isinstance(each, Credit)][-1]
+    assert before + 2.0 <= last.playout_end <= after + 2.0
+    context.abandon()
+
+
 async def test_breaks_count_as_audio() -> None:
     """A text of breaks alone ends at the limit of a context's audio, as speech does."""
     options = ContextOptions(language="en", has_markup=True, max_lead_s=0)
