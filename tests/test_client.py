@@ -1,6 +1,8 @@
 import asyncio
 import contextlib
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -638,3 +640,13 @@ async def test_closing_ends_attempts_to_connect(answers: str) -> None:
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["this client has been closed"] * 3
         assert {type(outcome) for outcome in outcomes} == {ConnectionLostError}
+
+
+async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:
+    """An ended context without references is freed, although its socket stays open."""
+    async with TTSClient(small_server.url) as client:
+        context = await _spoken(client, "one")
+        of_the_test = weakref.ref(context)
+        del context
+        gc.collect()
+        assert of_the_test() is None

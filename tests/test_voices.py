@@ -7,7 +7,13 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from voiceagent_tts.clones import SeenClones, VoiceFolder, own_name, stored_name
+from voiceagent_tts.clones import (
+    SeenClones,
+    VoiceFolder,
+    clone_name,
+    own_name,
+    stored_name,
+)
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.seam.events import Capabilities, VoiceDetails
@@ -28,6 +34,12 @@ def worker(*voices: str, clone_width: int | None = None) -> Capabilities:
     return Capabilities(
         "qwen3", "tiny", False, ("token",), ("en",), voices, 4, clone_width=clone_width
     )
+
+
+@pytest.mark.parametrize("name", ["anna", "Jürgen 2", "小明", "a", "m.o-d_e l", "x" * 64])
+def test_ordinary_names_are_names(name: str) -> None:
+    """Letters of any script, digits and a few signs form a voice name, in lower case."""
+    assert clone_name(name) == name.casefold()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +90,14 @@ def test_a_reader_of_an_unknown_voice_is_told_no_other(folder: VoiceFolder, call
     with pytest.raises(InvalidRequestError, match="'nobody'; GET /v1/audio/voices") as unknown:
         getattr(folder, call)("nobody")
     assert "anna" not in unknown.value.message
+
+
+def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
+    """Files of an interrupted write, or of other kinds, are not offered as voices."""
+    write_file(folder.file("anna"), b"prompt")
+    for name in (".anna.0123.part", "notes.txt", ".hidden.safetensors", "a+b.safetensors"):
+        (folder.path / name).touch()
+    assert folder.names() == ["anna"]
 
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
@@ -185,6 +205,13 @@ def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_oth
     assert preset.resolve("default") == Voice("Vivian", "preset")
 
 
+def test_aliases_of_one_gender_are_several_voices() -> None:
+    """Agents with different documented names get different voices if there are enough."""
+    book = VoiceBook({"a": speakers()})
+    women = {book.resolve(name).name for name, gender in ALIASES.items() if gender == "female"}
+    assert women == {"Vivian", "Serena"}
+
+
 def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
     """An engine's own `nova`, or a clone of that name, takes precedence over the alias."""
     assert VoiceBook({"a": speakers(), "b": worker("nova")}).resolve("nova") == Voice("nova", "b")
@@ -267,6 +294,18 @@ def test_one_of_a_workers_voices_is_made_for_the_language(
 ) -> None:
     """The one of the accent and of the gender of an alias, where there is one."""
     assert many_languages().for_language(name, language).name == voice
+
+
+def test_a_voice_speaks_what_it_is_made_for() -> None:
+    """With the language of its accent; a voice of a worker without such a rule speaks all."""
+    book = many_languages()
+    monolingual = replace(
+        worker(), languages=("en", "en-gb", "en-us", "es"), has_monolingual_voices=True
+    )
+    assert book.languages(Voice("bf_c", "kokoro"), monolingual) == ("en", "en-gb")
+    assert book.languages(Voice("ef_d", "kokoro"), monolingual) == ("es",)
+    anyone = replace(monolingual, has_monolingual_voices=False)
+    assert book.languages(Voice("ef_d", "kokoro"), anyone) == anyone.languages
 
 
 def test_a_named_timbre_does_not_hide_an_alias_of_the_default_voice() -> None:

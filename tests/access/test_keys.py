@@ -34,6 +34,12 @@ def test_a_new_key_is_random_and_only_its_hash_is_stored() -> None:
     assert KeyDocument.parse(text, "here").keys == (one.key,)
 
 
+def test_a_key_fits_into_a_subprotocol() -> None:
+    """Browsers send a key as a WebSocket subprotocol, which is a token of RFC 9110."""
+    secret = make_key("page", SPEAK, Quota()).secret
+    assert all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in secret)
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -56,6 +62,12 @@ def test_a_malformed_document_names_its_place_and_no_hash(text: str, what: str) 
         KeyDocument.parse(text, "keys.json")
     assert refused.value.message.startswith("keys.json") and what in refused.value.message
     assert hash_key("secret") not in refused.value.message
+
+
+def test_limits_of_a_key_come_before_those_of_the_server() -> None:
+    """What a key leaves open is filled from `key_limits`."""
+    own, general = Quota(contexts=2), Quota(contexts=9, chars_per_minute=100)
+    assert own.over(general) == Quota(contexts=2, chars_per_minute=100)
 
 
 @pytest.mark.parametrize(

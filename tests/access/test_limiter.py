@@ -50,6 +50,20 @@ async def refusal_of(limiter: Limiter, caller: Caller = ONE, chars: int = 1) -> 
     return refused.value
 
 
+async def test_open_contexts_are_limited_per_key() -> None:
+    """A context that ends gives its place back, once; another key has its own places."""
+    limiter = limiter_of(key_limits=Quota(contexts=2))
+    first, _ = [await limiter.admit(ONE) for _ in range(2)]
+    refused = await refusal_of(limiter)
+    assert "key has used its limit of 2 open contexts" in refused.message
+    assert refused.retry_after_ms == 1000
+    await limiter.admit(OTHER)
+    first.end()
+    first.end()
+    await limiter.admit(ONE)
+    await refusal_of(limiter)
+
+
 async def test_new_contexts_are_limited_per_second(clock: Clock) -> None:
     """The error says when the window ends; then contexts are admitted again."""
     limiter = limiter_of(key_limits=Quota(contexts_per_s=3))

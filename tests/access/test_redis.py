@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from testbed.proxy import Router, routing
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.access.key_store import RedisKeys
 from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
@@ -332,3 +332,34 @@ async def test_a_redis_at_its_maxmemory_locks_no_key_out(
     if without_redis == "refuse":
         (await limiter.admit(CALLER)).end()
     await client.aclose()
+
+
+@pytest.mark.parametrize("without_redis", ["refuse", "local"])
+async def test_contexts_without_redis_leave_nothing_to_give_back(
+    servers: Servers, redis: RedisProcess, without_redis: str
+) -> None:
+    """Refused or counted by this server alone: only the first may have reached Redis."""
+    limiter = (await servers.start(Quota(contexts=2), without_redis)).limiter
+    redis.stop()
+    for _ in range(20):
+        if without_redis == "refuse":
+            await refused(limiter)
+        else:
+            (await limiter.admit(CALLER)).end()
+    await limiter.close()
+    assert len(limiter._unreleased) <= 1
+
+
+async def test_a_lease_waits_for_the_row_of_its_context(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context that is over counts until its row is free; the next one waits for it."""
+    monkeypatch.setattr("voiceagent_tts.access.limiter._FREEING_S", PATIENCE_S)
+    limiter = (await servers.start(Quota(contexts=1))).limiter
+    held = await limiter.admit(CALLER)
+    held.end(has_row=True)
+    waiting = asyncio.create_task(limiter.admit(CALLER))
+    await limiter.close()
+    assert not waiting.done()
+    held.free_row()
+    (await waiting).end()

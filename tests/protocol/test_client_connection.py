@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from testbed.protocol_ends import connected_ends, ready_server, session_limits
-from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import Cut, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -97,6 +97,19 @@ def test_a_server_out_of_order_is_caught(data: str | bytes) -> None:
     client, _ = connected_ends()
     with pytest.raises(ProtocolError):
         client.receive(data)
+
+
+def test_nothing_may_follow_cancelled_or_done_at_the_client() -> None:
+    """The client refuses audio after `cancelled`, and everything after `done`."""
+    client, server = connected_ends()
+    server.receive(client.cancel("c"))
+    client.receive(*server.cancelled("c", Cut("", "", is_partial=False), "clock"))
+    with pytest.raises(ProtocolError):
+        client.receive(AudioMessage(1, 0, 0, bytes(2)).encode())
+    [done] = server.done("c", "cancelled", chars=0)
+    client.receive(done)
+    with pytest.raises(ProtocolError):
+        client.receive(done)
 
 
 @pytest.mark.parametrize("data", ['{"type":"emotion","context_id":"c"}', b"\x02\x00", b""])

@@ -148,6 +148,13 @@ U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 PCM = st.binary(max_size=MAX_MESSAGE_PCM_BYTES)
 
 
+def test_instructions_is_another_name_of_instruct() -> None:
+    """`instructions`, as OpenAI calls it, is accepted and means `instruct`."""
+    message = parse_client_message(_open_with(instructions="calm"))
+    assert isinstance(message, ContextOpen)
+    assert message.instruct == "calm"
+
+
 @given(st.builds(AudioMessage, U16, U32, U64, PCM))
 def test_audio_survives_its_encoding(message: AudioMessage) -> None:
     """Decoding what was encoded gives the same message, in both transports."""

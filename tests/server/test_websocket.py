@@ -116,6 +116,13 @@ async def test_unpaced_audio_comes_as_fast_as_it_is_made(wire: Wire) -> None:
     assert took_s < audio_s / 4
 
 
+async def test_queued_audio_is_merged(wire: Wire) -> None:
+    """Audio that is ready leaves in few messages, as full as the size limit allows."""
+    received = await wire.say(SENTENCE, language="en")
+    sizes = [len(event.pcm) for event in received.events if isinstance(event, ClientAudio)]
+    assert sizes.count(4096) > len(sizes) / 2
+
+
 async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
     """A flush speaks the pending text at once; `flushed` follows its audio and gives its end."""
     received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)

@@ -10,11 +10,12 @@ import pytest
 from testbed.contexts import SENTENCE, UNPACED, collect, first, made_samples
 from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer import segments
+from voiceagent_tts.synthesizer.context import EventQueue
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextFlushed,
@@ -47,6 +48,17 @@ async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
     assert 0 < report.ttfa_s <= report.gen_s
     assert reports == [report]
     assert synthesizer.contexts_active == worker_of(synthesizer).rows_used == 0
+
+
+async def test_silence_settles_a_sentence(start_synthesizer: StartSynthesizer) -> None:
+    """A pause after a full stop ends the sentence, but not the context."""
+    synthesizer = await start_synthesizer(Limits(settle_s=0.05))
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello there.")
+    assert isinstance(await first(context, AudioChunk), AudioChunk)
+    context.push_text(" And more.")
+    context.finish()
+    assert (await collect(context)).report.reason == "complete"
 
 
 async def test_a_flush_does_not_wait_for_an_estimate(start_synthesizer: StartSynthesizer) -> None:
@@ -122,6 +134,19 @@ async def test_audio_has_a_limit(start_synthesizer: StartSynthesizer) -> None:
 # Cuts.
 
 
+async def test_a_cut_goes_by_the_clock_without_a_position(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """Of all that was sent, only what has had time to play was heard."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    text = " ".join([SENTENCE] * 20)  # a minute, so that a late test is not late enough to hear all
+    context.push_text(text)
+    context.finish()
+    spoken = await collect(context)
+    assert context.cut().text_spoken != context.cut(spoken.samples).text_spoken == text
+
+
 async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthesizer) -> None:
     """Audio that is reported as sent after the cancel publishes no words.
 
@@ -191,3 +216,16 @@ async def test_a_cancel_before_any_audio_has_no_time_to_it(
     context.push_text(SENTENCE)
     context.cancel()
     assert (await collect(context)).report.ttfa_s is None
+
+
+def test_words_that_wait_for_a_slow_reader_come_in_several_events() -> None:
+    """Thousands may wait, of a text of which nothing is said: one message would take long."""
+    words = [WordTimestamp(Word("a", at, at + 1), 0, 0, 1.0) for at in range(700)]
+    queue = EventQueue(lambda: None)
+    queue.put_words(words)
+    events: list[WordTimestamp] = []
+    lengths: list[int] = []
+    while isinstance(event := queue.pop(0.0), ContextWords):
+        events += event.words
+        lengths.append(len(event.words))
+    assert events == words and lengths == [150, 150, 150, 150, 100]

@@ -102,3 +102,21 @@ def test_words_before_a_break_leave_before_it(start: int) -> None:
     assert heard.pop_due(due - 0.01) == ()
     (word,) = heard.pop_due(due)
     assert (word.word.text, word.start_sample) == ("two", SAMPLE_RATE_HZ)
+
+
+def test_words_after_a_break_wait_for_its_place() -> None:
+    """Text after a break may be known long before the audio ahead of it: no estimate leaves."""
+    heard = HeardWords()
+    heard.expect("one ")
+    heard.listener.expect_break(Pause(4, SAMPLE_RATE_HZ))
+    heard.expect("two")
+    heard.push_audio(AudioChunk(0, SECOND))
+    heard.playout.send(SAMPLE_RATE_HZ, NOW)
+    assert [each.word.text for each in heard.pop_due(NOW + 1)] == ["one"]
+    assert heard.words.due_at is None, "an event decides: the end of the first part"
+    heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
+    heard.listener.push_break()
+    heard.playout.send(2 * SAMPLE_RATE_HZ, NOW + 1)
+    heard.end_audio()
+    (word,) = heard.pop_due(NOW + 3)
+    assert word.start_sample == 3 * SAMPLE_RATE_HZ

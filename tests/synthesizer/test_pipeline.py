@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from testbed.protocol_ends import session_limits
-from testbed.scripted_context import ScriptedWorker, open_context
+from testbed.scripted_context import LIMITS, ScriptedWorker, open_context
 from testbed.waiting import until
 from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import (
@@ -47,6 +47,7 @@ from voiceagent_tts.server.socket_context import ContextWriter
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
+    ContextDone,
     ContextEvent,
     ContextFailed,
     ContextFlushed,
@@ -54,7 +55,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWordsMoved,
     Source,
 )
-from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.word_times.aligned_words import AlignedWords
 from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
@@ -147,6 +148,7 @@ class Opened:
         *,
         options: ContextOptions | None = None,
         stretch: float = 1.0,
+        limits: Limits = LIMITS,
         feeding: Feeding = "segment",
     ) -> None:
         self.engine, self.calls = Engine(), 0
@@ -155,6 +157,7 @@ class Opened:
             options or ContextOptions(language="en", max_lead_s=2.0),
             feeding=feeding,
             stretch=stretch,
+            limits=limits,
             make_words=None if aligner is None else partial(AlignedWords, aligner.attach),
             on_event=self._count,
         )
@@ -226,6 +229,25 @@ async def test_a_flush_waits_for_its_words_and_keeps_the_end_of_its_audio() -> N
     context.abandon()
 
 
+async def test_flushes_of_the_same_text_are_answered_together() -> None:
+    """In order and once; that of no text at once."""
+    opened = Opened()
+    context, engine = opened.context, opened.engine
+    context.flush(0)
+    assert opened.read() == [ContextFlushed(0, 0)]
+    context.push_text(TEXT)
+    context.flush(1)
+    context.flush(2)
+    await until(lambda: not context._can_read, "the text is divided")
+    engine.answer(Words(1, (at(ONE, 0.0), at(TWO, 0.5))))
+    engine.make(1.0)
+    engine.end_segment(len(TEXT))
+    answers = [each for each in opened.read() if isinstance(each, ContextFlushed)]
+    assert [each.flush_id for each in answers] == [1, 2]
+    assert opened.read() == []
+    context.abandon()
+
+
 @pytest.mark.parametrize("is_flushed", [True, False])
 async def test_stretched_audio_has_left_when_its_text_is_spoken(*, is_flushed: bool) -> None:
     """Not only with the next text; a flush ends where its audio does."""
@@ -288,6 +310,40 @@ async def test_the_first_credit_is_the_lead(max_lead_s: float | None, granted_s:
     opened.context.abandon()
 
 
+async def test_credit_names_the_end_of_playback() -> None:
+    """Sent audio ends in its own time, also while more of it is sent."""
+    opened = Opened()
+    context, engine = opened.context, opened.engine
+    context.push_text(TEXT)
+    context.flush(1)
+    loop = asyncio.get_running_loop()
+    engine.make(2.0)
+    before = loop.time()
+    context.sent(2 * SAMPLE_RATE_HZ)
+    after = loop.time()
+    await until(lambda: len(engine.granted_s) > 1, "credit was granted")
+    last = [each for each in engine.commands if isinstance(each, Credit)][-1]
+    assert before + 2.0 <= last.playout_end <= after + 2.0
+    context.abandon()
+
+
+async def test_breaks_count_as_audio() -> None:
+    """A text of breaks alone ends at the limit of a context's audio, as speech does."""
+    options = ContextOptions(language="en", has_markup=True, max_lead_s=0)
+    opened = Opened(options=options, limits=Limits(max_audio_s=15.0))
+    opened.context.push_text("One." + 3 * '<break time="10s"/>')
+    opened.context.flush(1)
+    await until(lambda: not opened.context._can_read, "the text is divided")
+    opened.engine.make(1.0)
+    opened.engine.end_segment(len(opened.context.text))
+    events = [each async for each in opened.context]
+    assert (
+        sum(each.samples for each in events if isinstance(each, AudioChunk)) == 21 * SAMPLE_RATE_HZ
+    )
+    assert not any(isinstance(each, ContextFlushed) for each in events)
+    assert isinstance(events[-1], ContextDone) and events[-1].reason == "limit"
+
+
 # Cuts.
 
 
@@ -342,6 +398,17 @@ async def test_better_times_of_words_that_have_left_overtake_the_audio() -> None
     assert opened.calls == calls + 1
     assert opened.context.has_words_next and not opened.context.has_audio_next
     assert opened.context.next_event() == ContextWordsMoved(moved)
+    opened.context.abandon()
+
+
+async def test_better_times_that_are_sent_lie_inside_the_audio() -> None:
+    """A word that the aligner has not heard lies for it at the end of the audio."""
+    aligner = Aligner()
+    opened, _ = await estimated(aligner)
+    aligner.answer(at(ONE, 0.1), at(TWO, 2.0))
+    event = opened.context.next_event()
+    assert isinstance(event, ContextWordsMoved)
+    assert [each.start_sample for each in event.words] == [2400, 2 * SAMPLE_RATE_HZ - 1]
     opened.context.abandon()
 
 

@@ -1,4 +1,4 @@
-"""A context with a lexicon or markup: words of the client's text, and exact breaks."""
+"""A context with a lexicon or markup: words of the client's text."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,13 @@ from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
+    ContextDone,
     ContextFailed,
     ContextWarned,
+    ContextWords,
     Source,
 )
+from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.voices import VoiceBook
 from voiceagent_tts.word_times.processes import Aligners
@@ -121,6 +124,24 @@ async def test_what_is_known_of_a_voice_ends_with_its_recording(
     assert aligners.voice_levels.level_of(second) == 0.0
     await heard(await synthesizer.open(options), "This is long enough to tell how loud it is.")
     assert aligners.voice_levels.level_of(second) > 0.0
+
+
+async def test_the_client_writes_an_entry_no_further(start_synthesizer: StartSynthesizer) -> None:
+    """What is held back is spoken after the buffer delay, as it is written."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(
+        ContextOptions("default", "en", max_buffer_delay_ms=50, lexicon=LEXICON)
+    )
+    context.push_text("Hello there. nginx")
+    words: list[str] = []
+    async for event in context:
+        if isinstance(event, ContextWords):
+            words += [each.word.text for each in event.words]
+        if "there." in words:
+            context.finish()
+        if isinstance(event, ContextDone):
+            break
+    assert words == ["Hello", "there.", "nginx"]
 
 
 async def test_ipa_that_cannot_be_said_is_a_warning(start_synthesizer: StartSynthesizer) -> None:

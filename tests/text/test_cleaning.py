@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testbed.texts import agent_text, any_text, chunked
+from testbed.timing import is_linear
 from voiceagent_tts.text import cleaning
 from voiceagent_tts.text.cleaning import Cleaner, Speakable, speakable
 
@@ -207,6 +208,18 @@ def test_nothing_unspeakable_is_spoken(text: str) -> None:
     assert not set(result) & set("`\n\t\r\u2028\u2029\ufffc\ufe0f")
     assert "  " not in result
     assert result == result.strip()
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["*", "[", "(", "<", "`", "_", "#", "|", "~", "\\", " ", "\n", "=", ">"]
+    + ["[a](", "![", "](", "<a ", "<!--", '[a](b "', "- ", "|-", "[^", "1*", "_a", "[a]["]
+    + ["a\u0301", "\n ", "```\n", "[a](a(b)", "<br ", "https://", "😊", "|:-", "a_", "a_b@"],
+)  # fmt: skip
+def test_time_is_linear(unit: str) -> None:
+    """Eight times as many unbalanced markers take about eight times as long."""
+    assert is_linear(speakable, unit)
+    assert is_linear(lambda text: speakable("x " + text), unit)
 
 
 def by_the_rules(text: str) -> Speakable:

@@ -5,8 +5,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.texts import agent_text, any_text, chunked
+from voiceagent_tts.text import cleaning as module
 from voiceagent_tts.text.feed import Fed, TextFeed
 from voiceagent_tts.text.readings import said
+from voiceagent_tts.text.words import next_word_start
 
 
 def spoken(text: str, run_chars: int = 10_000) -> list[str]:
@@ -111,3 +113,37 @@ def test_long_words_are_fed_in_parts(parts: list[str], data: st.DataObject) -> N
     assert fed == expected
     assert max(part.spoken.count("a") + part.spoken.count("b") for part in fed) <= 1000
     assert "".join(part.spoken for part in fed).count("b") == text.count("b")
+
+
+def test_text_before_a_bracket_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bracket has only what follows it scanned again, however long the white space before it."""
+    scanned_chars = 0
+
+    def counting(text: str, start: int) -> int | None:
+        nonlocal scanned_chars
+        scanned_chars += len(text) - start
+        return next_word_start(text, start)
+
+    monkeypatch.setattr(module, "next_word_start", counting)
+    feed, label = TextFeed(300), "[" + "a" * 99
+    for character in " " * 500 + label:
+        assert feed.push(character) == []
+    assert scanned_chars <= 2 * (500 + sum(range(len(label) + 1)))
+
+
+def test_white_space_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long white space is, each delta of it is examined once."""
+    scanned_chars = 0
+
+    def counting(text: str, start: int) -> int:
+        nonlocal scanned_chars
+        visible = first_visible(text, start)
+        scanned_chars += visible - start
+        return visible
+
+    first_visible = module._first_visible  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(module, "_first_visible", counting)
+    feed = TextFeed(300)
+    for _ in range(1000):
+        assert feed.push("\n   ") == []
+    assert scanned_chars <= 4000

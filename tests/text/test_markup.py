@@ -2,6 +2,7 @@
 
 import pytest
 
+from testbed.timing import fastest_s
 from voiceagent_tts.text.entries import UNDECIDED
 from voiceagent_tts.text.markup import MAX_BREAK_MS, MAX_ELEMENT_CHARS, Tag, match_tag, phoneme
 
@@ -76,3 +77,13 @@ def test_a_word_and_its_ipa_become_an_element() -> None:
 def test_anything_else_is_text(text: str) -> None:
     """Unknown, malformed, nested or endless tags are spoken as a text without markup is."""
     assert match_tag(text, 0) is None
+
+
+def test_the_time_is_linear_in_the_tags() -> None:
+    """An opening tag looks no further than an element may reach, however long the text is."""
+
+    def taken_s(text: str) -> float:
+        return fastest_s(lambda: [match_tag(text, 0) for _ in range(20)])
+
+    begun = "<spell></spell "
+    assert taken_s(begun * 50_000) < 20 * taken_s(begun * 50)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from testbed.texts import agent_text, any_text, chunked
 from voiceagent_tts.core import Word
 from voiceagent_tts.text.words import is_spoken, split_words
+from voiceagent_tts.word_times import aligned_words as module
 from voiceagent_tts.word_times.aligned_words import GrowingWords
 
 
@@ -138,3 +139,23 @@ def test_a_long_word_is_split_at_the_same_place(start: str, unit: str, end: str)
         for at in range(0, len(text), chars):
             parts += growing.push(text[at : at + chars])
         assert parts + growing.finish() == expected
+
+
+@pytest.mark.parametrize("unit", ["- ", "🎉 ", "!", " ", "\0"])
+def test_text_without_words_is_scanned_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a text has no letter, each of its characters is examined once."""
+    scanned_chars = 0
+
+    def counting(text: str, char_base: int = 0) -> list[Word]:
+        nonlocal scanned_chars
+        scanned_chars += len(text)
+        return split_words(text, char_base)
+
+    monkeypatch.setattr(module, "split_words", counting)
+    growing, text = GrowingWords(), unit * 300
+    for character in text:
+        assert growing.push(character) == []
+    assert scanned_chars == len(text)
+    grown = growing.push("on") + growing.push("e two") + growing.finish()
+    assert grown[-1].text == "two"
+    assert " ".join(word.text for word in grown) == f"{text}one two".strip()
