@@ -13,6 +13,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.messages import (
+    Close,
     ContextEnd,
     ContextOpen,
     ContextText,
@@ -188,6 +189,7 @@ def test_text_is_spoken_as_it_comes() -> None:
         ContextText(context_id=context_id, text=", two")
     ]
     assert connection.receive(_message("input.done")) == [ContextEnd(context_id=context_id)]
+    assert connection.receive(_message("session.close")) == [Close()]
 
 
 def test_nothing_may_precede_the_config() -> None:

@@ -192,6 +192,15 @@ async def test_no_more_than_its_rows_are_asked_at_once(
         context.abandon()
 
 
+async def test_half_a_sample_at_the_end_is_dropped(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """The audio ends with its last whole sample."""
+    synthesizer = await start()
+    upstream.script.append(Answer(body=TONE + b"\x01"))
+    assert (await say(synthesizer, "Hello.")).samples == TONE_SAMPLES
+
+
 async def test_silence_before_the_first_sound_is_left_out(
     start: Start, upstream: ScriptedUpstream
 ) -> None:
