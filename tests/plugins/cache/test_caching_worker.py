@@ -26,7 +26,7 @@ from voiceagent_tts.plugins.cache.phrases import (
     SegmentVariant,
     SynthesisParams,
     WordTime,
-    key_of,
+    keys_of,
     words_of,
 )
 from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
@@ -201,8 +201,7 @@ def store(
     starts = range(0, 240 * len(words_of(Segment(text, 0))), 240)
     words = tuple(WordTime(start, None, 1.0) for start in starts)
     for variant in variants:
-        key = key_of(PARAMS, variant, Segment(text, 0))
-        assert key is not None
+        key = next(keys_of((PARAMS,), variant, Segment(text, 0)))
         cache.store(key, Phrase(key.text, PARAMS.voice, pcm, words))
 
 

@@ -308,8 +308,6 @@ class _ChapterSpeaker:
     """Speaks one chapter and collects its audio and words.
 
     Args:
-        request: options of the command.
-        client: client of the server.
         warnings: receives the server's warnings, by code.
         add_chars: called with the number of newly spoken characters.
     """
@@ -356,10 +354,6 @@ class _ChapterSpeaker:
 
     def write(self, chapter: Chapter, filters: list[FileFilter]) -> None:
         """Write the files of the chapter, the audio last.
-
-        Args:
-            chapter: names the files.
-            filters: change the audio file.
 
         Raises:
             InvalidRequestError: a file cannot be written; no partial file remains.

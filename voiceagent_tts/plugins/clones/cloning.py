@@ -36,9 +36,6 @@ _Result = TypeVar("_Result")
 class Cloning:
     """Makes clones, and keeps them with the consents to them.
 
-    Args:
-        state: the server.
-
     Attributes:
         places: for requests that make a voice. A place holds a recording in memory: 16 MiB of
             upload, and 6 MB of samples. A clone takes some ten seconds of a CPU, so the last one

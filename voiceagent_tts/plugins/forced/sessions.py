@@ -72,8 +72,6 @@ class _UnalignedContext:
     """Audio and words of one context that have no times yet.
 
     Attributes:
-        language: code of the text's language.
-        words: words without times, in order.
         pcm: audio from `start_sample` on.
         start_sample: where `pcm` begins on the context's clock.
         aligned_samples: end of the audio when the context was last aligned.

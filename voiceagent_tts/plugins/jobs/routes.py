@@ -47,12 +47,7 @@ class JobRequest(SpeechRequest):
 
 
 class Jobs:
-    """The jobs of one server.
-
-    Args:
-        settings: Redis, the storage, and what may be sent where.
-        state: what speaks.
-    """
+    """The jobs of one server."""
 
     def __init__(self, settings: Settings, state: ServerState) -> None:
         self._settings = settings

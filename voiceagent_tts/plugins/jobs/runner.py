@@ -78,14 +78,7 @@ class _NotStoredError(Exception):
 
 
 class JobRunner:
-    """Takes jobs from the queue and speaks them, several at the same time.
-
-    Args:
-        state: what speaks.
-        queue: the jobs.
-        storage: keeps their files.
-        webhooks: sends the news of their end; None for a server without a secret for them.
-    """
+    """Takes jobs from the queue and speaks them, several at the same time."""
 
     def __init__(
         self, state: ServerState, queue: JobQueue, storage: JobStorage, webhooks: Webhooks | None
