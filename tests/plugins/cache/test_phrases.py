@@ -113,16 +113,6 @@ def test_what_comes_after_the_engine_is_in_no_key() -> None:
     assert params(speech) == params()
 
 
-def test_a_seed_makes_the_feeding_audible() -> None:
-    """Without a seed the engine samples anew each time, however the text reaches it."""
-    all_params = {
-        params_of(CAPABILITIES, VOICE, SpeechOptions(seed=seed), feeding)
-        for seed in (None, 1)
-        for feeding in ("token", "segment")
-    }
-    assert len(all_params) == 3
-
-
 def test_a_person_who_is_made_anew_for_each_context_is_not_cached() -> None:
     """A voice from a description needs a seed to be the same one again."""
     designed = replace(CAPABILITIES, needs_instruct=True)
