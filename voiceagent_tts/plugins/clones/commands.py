@@ -235,7 +235,9 @@ def _store(
 def _import(name: str, voice_file: bytes, settings: "Settings", consent: str) -> None:
     """Check and store a voice that was exported."""
     if settings.engine != "pocket":
-        _save(name, _parse_voice(voice_file), settings, consent)
+        from voiceagent_tts.model.prompt import Cloned
+
+        _save(name, Cloned.from_bytes(voice_file), settings, consent)
         return
     from voiceagent_tts.plugins.pocket.states import unpack_state
 
@@ -266,12 +268,6 @@ def _pocket_models(settings: "Settings") -> "list[PocketModel]":
 
     KIND.fetch(settings)
     return [load_model(model) for model in models_of(settings)]
-
-
-def _parse_voice(data: bytes) -> "Cloned":
-    from voiceagent_tts.model.prompt import Cloned
-
-    return Cloned.from_bytes(data)
 
 
 def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.float32]":
