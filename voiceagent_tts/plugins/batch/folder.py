@@ -245,11 +245,7 @@ def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chap
 async def _speak_texts(
     request: BatchRequest, client: TTSClient, texts: dict[Chapter, str], report: _Report
 ) -> None:
-    """Speak `jobs` chapters at a time; the first error cancels all of them.
-
-    Raises:
-        VoiceAgentError: the server failed, or a file cannot be written.
-    """
+    """Speak `jobs` chapters at a time; the first error cancels all of them."""
     waiting = iter(texts.items())
     filters = file_filters()
     with _progress(len(texts), sum(map(len, texts.values()))) as (add_chars, add_chapter):

@@ -383,8 +383,6 @@ class Lookup:
     """The answer of the cache for one segment.
 
     Attributes:
-        phrase: its audio; None if the engine must speak it.
-        key: its key; None for a segment without anything to speak.
         is_wanted: whether the audio of the engine shall be stored.
     """
 

@@ -198,11 +198,7 @@ def _built_in_names(settings: "Settings") -> set[str]:
 
 
 def _checked_consent(consent: str) -> str:
-    """The statement that the person agreed.
-
-    Raises:
-        InvalidRequestError: there is none; `consent_required`.
-    """
+    """The statement that the person agreed."""
     if not consent.strip():
         raise InvalidRequestError(
             "--consent: expected who agreed to this clone, in one line; try --consent 'Anna Berg "
@@ -271,11 +267,7 @@ def _pocket_models(settings: "Settings") -> "list[PocketModel]":
 
 
 def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.float32]":
-    """Print the measurements of a recording and a warning for each bad one; trim its silence.
-
-    Raises:
-        InvalidRequestError: `text` cannot be its transcript.
-    """
+    """Print the measurements of a recording and a warning for each bad one; trim its silence."""
     from voiceagent_tts.plugins.clones.transcript import recording_problems
     from voiceagent_tts.plugins.recordings.reference import examine_reference, find_speech
 

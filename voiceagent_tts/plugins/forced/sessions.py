@@ -56,8 +56,6 @@ class _ClipRequest:
     """A clip of a context that is due to be aligned.
 
     Attributes:
-        words: words that may be in it.
-        end_sample: end of the clip on the context's clock.
         char_end: all words before this offset end in the clip; None if the clip may end inside a
             word.
     """

@@ -126,9 +126,7 @@ class JobLimits:
     """What a key may have in the queue; on a server without keys, an address.
 
     Attributes:
-        unfinished: jobs that are not over.
         unfinished_bytes: what Redis keeps of these in its memory.
-        kept: jobs, with those that are over.
         file_bytes: files: 12 hours of WAV at 48 kHz, or 149 of MP3.
         of_all: unfinished jobs of all keys, above which only a key with less than an equal part of
             them may have more.

@@ -187,11 +187,7 @@ class JobRunner:
     async def _while_ours(
         self, claim: Claim, work: Coroutine[Any, Any, None], *, stops_if_cancelled: bool = False
     ) -> None:
-        """Work on a job, and renew it meanwhile.
-
-        Raises:
-            _LostError: another server has taken the job.
-        """
+        """Work on a job, and renew it meanwhile."""
         task = asyncio.create_task(work)
         try:
             while not (await asyncio.wait({task}, timeout=LEASE_S / 5))[0]:
