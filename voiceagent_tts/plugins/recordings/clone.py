@@ -57,7 +57,7 @@ class ReferenceEncoder:
         return Cloned(embedding, codes.cpu(), text.strip())
 
 
-def clone_voice(folder: Path, samples: Tensor, text: str) -> Cloned:
+def clone_voice(folder: Path, samples: Tensor, text: str = "") -> Cloned:
     """Clone one voice, with only the encoders that this takes.
 
     Without a transcript, the codec's encoder is not loaded, which takes seconds.
