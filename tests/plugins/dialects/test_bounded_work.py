@@ -10,10 +10,10 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from testbed.long_texts import CHARS, KINDS, MOST_CALLS, SPREAD
+from testbed.long_texts import CHARS, KINDS, MOST_CALLS
 from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartServer
-from testbed.speechless import BriefProxy, SpeechlessProxy
+from testbed.speechless import BriefProxy
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.server.serve import RunningServer
@@ -164,15 +164,3 @@ async def test_no_text_by_a_socket_makes_a_long_turn(
     await _sent(server, door, "latin", monkeypatch, 1)
     work = {kind: await _sent(server, door, kind, monkeypatch, ANSWERS) for kind in COSTLIEST}
     assert {k: (w.most, w.most_bytes) for k, w in work.items() if _is_long(w)} == {}
-
-
-@pytest.mark.parametrize("door", SOCKETS)
-@pytest.mark.parametrize("kind", SPREAD[:2])
-async def test_no_turn_is_long_until_the_end_of_a_text(
-    door: str, kind: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor in the middle, and not at its end, of which the voice says nothing."""
-    server = await start_server()
-    server.state.synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
-    work = await _sent(server, door, kind, monkeypatch, None)
-    assert not _is_long(work), (work.most, work.most_bytes)

@@ -13,6 +13,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.messages import (
+    Close,
     ContextEnd,
     ContextOpen,
     ContextText,
@@ -107,6 +108,15 @@ def _finished(
     return connection.done(context_id, reason, chars=len(_TEXT))
 
 
+def _spoken(**fields: Any) -> WireMessages:
+    """All that comes for `_TEXT`, in 1.5 s of audio."""
+    connection = _configured(**fields)
+    context_id = _say(connection)
+    messages = connection.words(context_id, _timestamps(_SPANS))
+    messages += _audio(connection, context_id, 0, 1.5)
+    return messages + _finished(connection, context_id)
+
+
 def _kinds(messages: WireMessages) -> list[str]:
     """What came, audio in a row as one `pcm`."""
     kinds = [
@@ -188,6 +198,7 @@ def test_text_is_spoken_as_it_comes() -> None:
         ContextText(context_id=context_id, text=", two")
     ]
     assert connection.receive(_message("input.done")) == [ContextEnd(context_id=context_id)]
+    assert connection.receive(_message("session.close")) == [Close()]
 
 
 def test_nothing_may_precede_the_config() -> None:
@@ -291,10 +302,7 @@ def test_what_is_wrong_is_said(data: Any, code: ErrorCode, named: str) -> None:
 
 def test_audio_is_framed_by_sentences() -> None:
     """By default, and without words: each sentence has its start, text, samples and end."""
-    connection = _configured()
-    context_id = _say(connection)
-    messages = connection.words(context_id, _timestamps(_SPANS))
-    messages += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
+    messages = _spoken()
     one = ["audio.start", "pcm", "audio.done"]
     assert _kinds(messages) == [*one, *one, "session.done"]
     client = _Client(messages)
@@ -312,11 +320,7 @@ def test_audio_is_framed_by_sentences() -> None:
 @pytest.mark.parametrize(("split", "sentences"), [("none", 1), ("sentence", 2), ("clause", 3)])
 def test_the_client_may_say_how_to_split(split: str, sentences: int) -> None:
     """Words are then told behind the sentence in which they sound, on its own clock."""
-    connection = _configured(**_SYNC, split_granularity=split)
-    context_id = _say(connection)
-    messages = connection.words(context_id, _timestamps(_SPANS))
-    messages += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
-    client = _Client(messages)
+    client = _Client(_spoken(**_SYNC, split_granularity=split))
     assert len(client.sentences) == sentences
     assert client.words == _SPANS
     assert client.pcm == _pcm(0, 36_000)
@@ -374,11 +378,7 @@ def test_words_that_come_behind_their_audio_keep_their_time(strategy: dict[str, 
 
 def test_words_of_vllm_omni_follow_their_sentence() -> None:
     """With `word_timestamps` audio is JSON, and the last chunk of a sentence has its words."""
-    connection = _configured(word_timestamps=True)
-    context_id = _say(connection)
-    messages = connection.words(context_id, _timestamps(_SPANS))
-    messages += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
-    events = [json.loads(message) for message in messages]
+    events = [json.loads(message) for message in _spoken(word_timestamps=True)]
     chunks = [event for event in events if event["type"] == "audio.chunk"]
     assert b"".join(base64.b64decode(c["audio_b64"]) for c in chunks) == _pcm(0, 36_000)
     told = [chunk["timestamps"] for chunk in chunks if chunk["audio_b64"] == ""]

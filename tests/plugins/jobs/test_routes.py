@@ -10,9 +10,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import pytest
 import pytest_asyncio
 import soundfile
 
-from testbed.http_server import Handler, answering
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, metric_value
@@ -96,35 +94,6 @@ def http(server_and_client: ServerAndClient) -> httpx.AsyncClient:
     return server_and_client[1]
 
 
-class News(HTTPServer):
-    """Receives the news of jobs."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.got: list[dict[str, Any]] = []
-        self.signed: dict[str, tuple[bytes, str]] = {}
-
-
-class _Handler(Handler):
-    server: News
-
-    def do_POST(self) -> None:
-        """Keep a message."""
-        body, headers = self.read_body(), self.headers
-        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-        self.server.signed[headers["webhook-id"]] = signed, headers["webhook-signature"]
-        self.server.got.append(json.loads(body))
-        self.send_response(204)
-        self.end_headers()
-
-
-@pytest.fixture
-def news() -> Iterator[News]:
-    """A receiver of news within the test."""
-    with answering(News()) as receiver:
-        yield receiver
-
-
 async def job_over(http: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
     """The job, once it is over."""
     deadline = time.monotonic() + PATIENCE_S
@@ -141,10 +110,9 @@ async def submitted(http: httpx.AsyncClient, **body: Any) -> str:
     return response.json()["id"]
 
 
-async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None:
+async def test_a_job_becomes_a_file(http: httpx.AsyncClient, receiver: Any) -> None:
     """Its link needs no key and gives marked audio; the news arrives once, without the text."""
-    url = f"http://127.0.0.1:{news.server_port}/"
-    job = await job_over(http, await submitted(http, **HELLO, webhook=url))
+    job = await job_over(http, await submitted(http, **HELLO, webhook=receiver.url))
     assert job["status"] == "done" and job["starts"] == 1 and job["error"] is None
     result = job["result"]
     file = (await http.get(result["url"])).content
@@ -153,8 +121,8 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None
     assert result["audio_ms"] == round(1000 * len(samples) / rate_hz)
     assert detect(samples, [TEST_KEY]).is_marked
     assert result["provenance"]["key_id"] == TEST_KEY.id
-    await until(lambda: bool(news.got), "the news arrives")
-    (message,) = news.got
+    await until(lambda: bool(receiver.got), "the news arrives")
+    (message,) = receiver.news
     assert message["type"] == "job.done" and message["data"]["id"] == job["id"]
     assert job["created_at"] <= job["started_at"] <= job["finished_at"]
     while (await http.get(f"{JOBS}/{job['id']}")).json()["webhook"] != "delivered":
@@ -164,14 +132,13 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "drained"])
 async def test_a_job_survives_the_end_of_its_server(
-    redis: RedisProcess, tmp_path: Path, news: News, is_killed: bool
+    redis: RedisProcess, tmp_path: Path, receiver: Any, is_killed: bool
 ) -> None:
     """A server ends in mid-job; the next one completes the job, and its news comes once."""
     settings = settings_of(redis, tmp_path)
-    url = f"http://127.0.0.1:{news.server_port}/"
     with serving(**settings, throttle='{"rtf": 0.5}') as first:
         async with httpx.AsyncClient(base_url=first.url, timeout=PATIENCE_S) as http:
-            job_id = await submitted(http, **LONG, webhook=url)
+            job_id = await submitted(http, **LONG, webhook=receiver.url)
             await _running(http, job_id)
         if is_killed:
             first.process.kill()
@@ -184,13 +151,13 @@ async def test_a_job_survives_the_end_of_its_server(
             job = await job_over(http, job_id)
             link = job["result"]["url"].replace(first.url, second.url)
             file = (await http.get(link)).content
-            await until(lambda: bool(news.got), "the news arrives")
+            await until(lambda: bool(receiver.got), "the news arrives")
         _end(second)
     assert job["status"] == "done" and job["starts"] == 2
     samples, _ = soundfile.read(io.BytesIO(file))
     assert len(samples) / 24_000 > 20, "all of the text is spoken"
     assert [path.name for path in (tmp_path / "jobs").iterdir()] == [f"{job_id}.wav"]
-    assert [message["data"]["id"] for message in news.got] == [job_id]
+    assert [message["data"]["id"] for message in receiver.news] == [job_id]
 
 
 async def _running(http: httpx.AsyncClient, job_id: str) -> None:
@@ -386,23 +353,24 @@ async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> 
 
 
 async def test_the_news_of_a_key_is_signed_with_its_own_secret(
-    redis: RedisProcess, tmp_path: Path, news: News
+    redis: RedisProcess, tmp_path: Path, receiver: Any
 ) -> None:
     """The answer to the job has it: no other key can have news signed with it."""
-    url, secrets = f"http://127.0.0.1:{news.server_port}/", dict[str, str]()
+    secrets = dict[str, str]()
     async with speaking_jobs(redis, tmp_path, api_keys=f"{ONE},{TWO}") as (_, http):
         for key in (ONE, TWO):
             http.headers["Authorization"] = f"Bearer {key}"
-            job = (await http.post(JOBS, json=HELLO | {"webhook": url})).json()
+            job = (await http.post(JOBS, json=HELLO | {"webhook": receiver.url})).json()
             secrets[job["id"]] = job["webhook_secret"]
             silent = (await http.post(JOBS, json=HELLO)).json()
             assert "webhook_secret" not in silent
-        await until(lambda: len(news.got) == 2, "the news arrives")
+        await until(lambda: len(receiver.got) == 2, "the news arrives")
     assert len(set(secrets.values())) == 2
-    for job_id, secret in secrets.items():
-        signed, signature = news.signed[job_id]
-        digest = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), signed, "sha256")
-        assert signature == f"v1,{base64.b64encode(digest).decode()}"
+    for _, headers, body in receiver.got:
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        secret = base64.b64decode(secrets[headers["webhook-id"]].removeprefix("whsec_"))
+        digest = base64.b64encode(hmac.digest(secret, signed, "sha256")).decode()
+        assert headers["webhook-signature"] == f"v1,{digest}"
 
 
 async def test_a_job_is_spoken_with_its_keys_voice(

@@ -5,14 +5,11 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.http_server import Handler, answering
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 
@@ -20,40 +17,7 @@ SECRET = b"a secret of the receiver"
 PUBLIC, PRIVATE = Webhooks(SECRET), Webhooks(SECRET, allows_private=True)
 
 
-class Receiver(HTTPServer):
-    """A receiver on this machine, which keeps what it gets."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status = 204
-        self.got: list[tuple[str, dict[str, str], bytes]] = []
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.server_port}/hook?call=7"
-
-
-class _Handler(Handler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        """Keep a message."""
-        self.server.got.append((self.path, dict(self.headers), self.read_body()))
-        self.send_response(self.server.status)
-        if self.server.status == 302:
-            self.send_header("Location", self.server.url)
-        self.end_headers()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """A receiver within the test."""
-    with answering(Receiver()) as server:
-        yield server
-
-
-def test_each_key_has_a_secret_of_its_own(receiver: Receiver) -> None:
+def test_each_key_has_a_secret_of_its_own(receiver: Any) -> None:
     """The code in the documentation tells the key's messages from those of others, and old ones."""
     (code,) = re.findall(r"```python\n(.*?)```", Path("docs/jobs.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
@@ -71,7 +35,7 @@ def test_each_key_has_a_secret_of_its_own(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-def test_other_answers_are_failures(receiver: Receiver, status: int) -> None:
+def test_other_answers_are_failures(receiver: Any, status: int) -> None:
     """A redirect is not followed, and an error is no delivery."""
     receiver.status = status
     with pytest.raises(NotDeliveredError, match=f"status {status}"):
@@ -117,7 +81,7 @@ def test_a_receiver_that_never_ends_its_answer_is_a_failure(
         thread.join()
 
 
-def test_names_of_this_machine_get_nothing(receiver: Receiver) -> None:
+def test_names_of_this_machine_get_nothing(receiver: Any) -> None:
     """A public-looking name that resolves to this machine is refused when the message is sent."""
     for host in ("localhost", "127.0.0.1"):
         with pytest.raises(NotDeliveredError, match="private network"):

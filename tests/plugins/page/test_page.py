@@ -357,30 +357,6 @@ async def test_a_server_with_keys_asks_for_one(browser: Browser, locked: ServerP
         await expect(dialog).not_to_be_visible()
 
 
-async def test_the_dialog_of_the_key_can_be_left(browser: Browser, locked: ServerProcess) -> None:
-    """Escape keeps the key of before, whatever is half typed, and the page offers to ask again."""
-    async with opened(browser, locked.url, viewport=DESKTOP) as (page, _):
-        dialog = page.get_by_role("dialog")
-        field = dialog.get_by_label("API key")
-        stored = "Object.values(sessionStorage)"
-        await field.fill("a-key-f")
-        await field.press("Escape")
-        await expect(page.get_by_role("alert")).to_contain_text("needs an API key")
-        await expect(dialog).not_to_be_visible()
-        assert await page.evaluate(stored) == []
-        await page.get_by_role("button", name="API key").click()
-        await expect(field).to_have_value("")
-        await give_key(page)
-        await expect(page.get_by_label("Hear default")).to_be_visible()
-        await page.get_by_role("button", name="API key").click()
-        await field.fill("another")
-        await field.press("Escape")
-        await expect(dialog).not_to_be_visible()
-        assert await page.evaluate(stored) == [KEY]
-        await speak(page, "The key is as before.")
-        await spoken_to_the_end(page)
-
-
 async def test_the_page_fits_a_phone(browser: Browser, served: ServerProcess) -> None:
     """Nothing is wider than the screen, and both buttons stay in reach while it speaks."""
     options = {"viewport": PHONE, "color_scheme": "dark", "is_mobile": True, "has_touch": True}

@@ -16,6 +16,7 @@ from voiceagent_tts.plugins.clones.messages import CheckVoiceFile, CloneRefused,
 from voiceagent_tts.plugins.pocket.published import config_path
 from voiceagent_tts.plugins.pocket.states import (
     PocketModel,
+    VoiceStates,
     make_clone,
     unpack_state,
 )
@@ -114,3 +115,11 @@ def test_weights_that_cannot_clone_say_how_to_get_others(
     with pytest.raises(InvalidRequestError, match="accept the terms on https://") as caught:
         make_clone([model], torch.zeros(24_000))
     assert caught.value.code is ErrorCode.NOT_SUPPORTED
+
+
+def test_a_state_is_loaded_once(model: PocketModel, tmp_path: Path) -> None:
+    """The second context of a voice finds it loaded."""
+    states = VoiceStates((SMALL_MODEL,), VoiceFolder(tmp_path))
+    first = states.find("alba", model)
+    assert first.result() and states.find("alba", model) is first
+    states.close()

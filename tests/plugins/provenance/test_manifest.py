@@ -38,7 +38,7 @@ def samples_of(file: bytes) -> np.ndarray:
 def test_a_signed_file_says_what_it_is(audio_format: ContainerFormat) -> None:
     """The manifest has the kind of source, the model and the key; the sound is the same."""
     file = file_of(audio_format)
-    signed = sign(file, audio_format, PROVENANCE, self_signed_credentials())
+    signed = sign(self_signed_credentials(), file, audio_format, PROVENANCE)
     assertions = manifest_of(signed, MANIFEST_TYPES[audio_format])
     (action,) = assertions["c2pa.actions.v2"]["actions"]
     assert action["action"] == "c2pa.created"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from testbed.scripted_upstream import TONE, Answer, ScriptedUpstream
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.plugins.upstream import engine as upstream_engine
+from voiceagent_tts.plugins.upstream.engine import CharBudget
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed
@@ -192,6 +195,15 @@ async def test_no_more_than_its_rows_are_asked_at_once(
         context.abandon()
 
 
+async def test_half_a_sample_at_the_end_is_dropped(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """The audio ends with its last whole sample."""
+    synthesizer = await start()
+    upstream.script.append(Answer(body=TONE + b"\x01"))
+    assert (await say(synthesizer, "Hello.")).samples == TONE_SAMPLES
+
+
 async def test_silence_before_the_first_sound_is_left_out(
     start: Start, upstream: ScriptedUpstream
 ) -> None:
@@ -237,6 +249,19 @@ async def test_an_upstream_that_is_not_there_ends_the_start(free_port: int) -> N
     spec = WorkerSpec("openai", {"url": f"http://127.0.0.1:{free_port}/v1", "model": "m"})
     with pytest.raises(EngineError, match="cannot be reached"):
         await Synthesizer({"openai": Supervisor(spec)}).start()
+
+
+def test_a_new_day_has_new_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day begins with its first character."""
+    clock = SimpleNamespace(monotonic=lambda: 500.0)
+    monkeypatch.setattr(upstream_engine, "time", clock)
+    budget = CharBudget(10)
+    budget.check(10)
+    budget.spend(10)
+    with pytest.raises(OverloadedError):
+        budget.check(1)
+    clock.monotonic = lambda: 500.0 + 86_400
+    budget.check(10)
 
 
 async def test_the_characters_of_a_day_are_limited(start: Start) -> None:

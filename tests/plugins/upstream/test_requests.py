@@ -15,6 +15,7 @@ pytestmark = pytest.mark.services
 
 FAULTS = [
     (Answer(401, b"{}"), "refuses the key; set VOICEAGENT_TTS_UPSTREAM_KEY"),
+    (Answer(403, b"{}"), "refuses the key"),
     (Answer(404, b"{}"), "the model 'm'"),
     (Answer(422, b"Hello."), "does not accept"),
     (Answer(429, b"{}", {"Retry-After": "7"}), "its limit is reached"),

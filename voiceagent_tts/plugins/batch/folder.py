@@ -245,11 +245,7 @@ def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chap
 async def _speak_texts(
     request: BatchRequest, client: TTSClient, texts: dict[Chapter, str], report: _Report
 ) -> None:
-    """Speak `jobs` chapters at a time; the first error cancels all of them.
-
-    Raises:
-        VoiceAgentError: the server failed, or a file cannot be written.
-    """
+    """Speak `jobs` chapters at a time; the first error cancels all of them."""
     waiting = iter(texts.items())
     filters = file_filters()
     with _progress(len(texts), sum(map(len, texts.values()))) as (add_chars, add_chapter):
@@ -308,8 +304,6 @@ class _ChapterSpeaker:
     """Speaks one chapter and collects its audio and words.
 
     Args:
-        request: options of the command.
-        client: client of the server.
         warnings: receives the server's warnings, by code.
         add_chars: called with the number of newly spoken characters.
     """
@@ -356,10 +350,6 @@ class _ChapterSpeaker:
 
     def write(self, chapter: Chapter, filters: list[FileFilter]) -> None:
         """Write the files of the chapter, the audio last.
-
-        Args:
-            chapter: names the files.
-            filters: change the audio file.
 
         Raises:
             InvalidRequestError: a file cannot be written; no partial file remains.

@@ -23,12 +23,6 @@ def make_words(worker: CachingWorker, aligners: Aligners) -> MakeWords:
 class CachingAligners(ContextAligners):
     """The aligners of a context, which hear only what the worker speaks.
 
-    Args:
-        worker: plays the phrases of the context, and records what the worker behind it speaks.
-        aligners: the aligner processes.
-        on_event: receives the aligners' answers, on the context's clock.
-        recording: as for `Aligners.attach`.
-
     Attributes:
         times: the best times of what is recorded, on the worker's clock.
     """

@@ -77,14 +77,7 @@ class _Waiting:
 class CachingWorker:
     """The worker of one context; it plays cached phrases, and has another worker speak the rest.
 
-    Args:
-        worker: speaks the rest.
-        phrases: the cache, as the context uses it.
-        request: the resolved options of the context.
-
     Attributes:
-        capabilities: those of the worker.
-        phrases: as given.
         recorder: records the segments that the worker speaks; none in token feeding, in which
             sentences are parts of one run, and sound like that.
         decide: is told who speaks each segment, by those that listen to the worker.

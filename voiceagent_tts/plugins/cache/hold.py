@@ -19,7 +19,6 @@ class Part:
     """Text that waits no longer.
 
     Attributes:
-        segment: the text, with its readings.
         phrase: its audio; None for live text, whose last word may grow.
     """
 
@@ -34,10 +33,6 @@ class PhraseHold:
     beginning of a run of text (of the context, or after a flush) waits, while it begins a phrase
     that the cache has: until the sentence is complete, or 40 ms have passed. Then the rest of the
     run is live. Text that begins no phrase does not wait at all.
-
-    Args:
-        phrases: the cache, as the context uses it.
-        language: language of the context; None if the engine chooses.
 
     Attributes:
         due_at: when `give_up` is due; None if no text is held.

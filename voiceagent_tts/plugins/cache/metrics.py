@@ -9,11 +9,7 @@ from voiceagent_tts.plugins.cache.store import PhraseCache
 
 
 class CacheMetrics(Collector):
-    """Collects the metrics when they are rendered.
-
-    Args:
-        cache: the cache.
-    """
+    """Collects the metrics when they are rendered."""
 
     def __init__(self, cache: PhraseCache) -> None:
         self._cache = cache

@@ -34,7 +34,6 @@ class PhraseVoice:
     """The voice of a phrase.
 
     Attributes:
-        name: its name.
         content: hash of a clone's file; empty for a voice that belongs to the model.
         owner: the key that the phrase was spoken for. Other keys do not use it, so that neither a
             fast answer nor equal audio tells them what was said. Empty for a shared phrase.
@@ -46,11 +45,7 @@ class PhraseVoice:
 
 
 class VoiceContents:
-    """Hashes the files of clones, each version once.
-
-    Args:
-        folder: the clones; None on a server without any.
-    """
+    """Hashes the files of clones, each version once."""
 
     def __init__(self, folder: VoiceFolder | None) -> None:
         self._folder = folder
@@ -116,8 +111,6 @@ class Phrase:
     """The audio of one segment as the engine made it: complete, unmarked, and not stretched.
 
     Attributes:
-        text: what is said.
-        voice: the voice.
         pcm: PCM16, mono, 24 kHz.
         words: times of the segment's words, in order; None where nobody asked for them.
     """
@@ -202,11 +195,7 @@ class SynthesisParams:
     """Everything that shapes the sound of a context, except its text.
 
     Attributes:
-        engine: name of the engine.
-        model: name of its model.
         revision: weights and numerics of the model.
-        voice: the voice.
-        instruct: description of how to speak.
         speed: speed at which the engine speaks; 1.0 where the server stretches its audio instead.
         seed: the client's seed; None for a random one.
         feeding: how the text reaches the engine, where a seed makes that audible; else None.
@@ -268,11 +257,6 @@ def _word_starts(segment: Segment, spoken: Said) -> list[int]:
     lead = len(spoken.text) - len(spoken.text.lstrip())
     starts = (bisect_left(spoken.offsets, word.char_start) for word in words_of(segment))
     return [max(0, start - lead) for start in starts]
-
-
-def key_of(params: SynthesisParams, variant: SegmentVariant, segment: Segment) -> PhraseKey | None:
-    """Return the key of a segment; None if there is nothing to speak."""
-    return next(keys_of((params,), variant, segment), None)
 
 
 def keys_of(

@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 
 class CachingProxy:
-    """Puts a `CachingWorker` in front of the worker of each context; see `Synthesizer.proxy`.
-
-    Args:
-        cache: the cache of the server.
-
-    Attributes:
-        cache: as given.
-    """
+    """Puts a `CachingWorker` in front of the worker of each context; see `Synthesizer.proxy`."""
 
     def __init__(self, cache: PhraseCache) -> None:
         self.cache = cache

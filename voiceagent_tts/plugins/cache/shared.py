@@ -118,7 +118,6 @@ class SharedPhrases:
     """Exchanges phrases with other servers. Its methods wait for Redis: use them in the background.
 
     Args:
-        redis: the connection.
         max_bytes: maximum size of all phrases in Redis; the owner with the most makes room.
 
     Attributes:
@@ -148,10 +147,9 @@ class SharedPhrases:
             del self._waiting[owners.index(Counter(owners).most_common(1)[0][0])]
 
     async def exchange(self, known: Iterable[str] = ()) -> News:
-        """Write what waits, and return what is new, or a part of it; nothing while Redis is away.
+        """Write what waits; return what is new beside `known`, or a part of it.
 
-        Args:
-            known: digests of phrases that need not be read.
+        While Redis is away, that is nothing.
         """
         try:
             if await self._follow_epoch():

@@ -86,17 +86,8 @@ class PhraseCache:
     """The phrases of one server, and those that it shares.
 
     Args:
-        max_bytes: maximum size of the phrases in memory.
-        ttl_s: time after which a phrase is dropped.
         after: a phrase is stored when it is spoken for this time.
-        folder: the cloned voices.
         shared: phrases in Redis; None keeps them in this server's memory alone.
-        clock: seconds that never go back.
-
-    Attributes:
-        counts: totals for the metrics.
-        memory: the phrases in memory.
-        voices: contents of the cloned voices.
     """
 
     def __init__(
@@ -131,12 +122,7 @@ class PhraseCache:
         return self._shared is not None and self._shared.is_full
 
     def find(self, key: PhraseKey, *, needs_words: bool) -> Phrase | None:
-        """Return a phrase, and count the use of its key.
-
-        Args:
-            key: the key of a segment.
-            needs_words: whether a phrase without word times is of no use.
-        """
+        """Return a phrase, and count the use of its key."""
         phrase = self.memory.get(key.digest)
         self._uses.add(key)
         if phrase is None or not _fits(phrase, needs_words=needs_words):
@@ -278,12 +264,7 @@ class _Entry:
 class PhraseMemory:
     """Keeps the most recently used phrases; the owner with the most bytes makes room for new ones.
 
-    Args:
-        max_bytes: maximum size of all phrases together.
-        clock: seconds that never go back, such as `time.monotonic`.
-
     Attributes:
-        size_bytes: memory in use.
         evicted: phrases that were dropped for lack of room.
     """
 
@@ -402,8 +383,6 @@ class Lookup:
     """The answer of the cache for one segment.
 
     Attributes:
-        phrase: its audio; None if the engine must speak it.
-        key: its key; None for a segment without anything to speak.
         is_wanted: whether the audio of the engine shall be stored.
     """
 
@@ -416,16 +395,12 @@ class ContextPhrases:
     """Finds and stores the segments of one context.
 
     Args:
-        cache: the cache of the server.
-        params: what shapes the sound of the context.
         needs_words: whether a phrase without word times is of no use.
         lacks_lead: whether the silence before the context's first sound is left out.
         has_pauses: whether the engine's audio of a segment depends on whether text follows.
         is_filling: whether every phrase is stored, however often it was used.
 
     Attributes:
-        needs_words: as given.
-        has_pauses: as given.
         has_sound: whether a sound of the context comes before what `find` is asked for next: one of
             a segment that it was asked for, or of live text, for which the caller sets this.
         cached: segments that came from the cache.
@@ -507,9 +482,6 @@ class _Recording:
 
 class Recorder:
     """Records what the worker of one context speaks, on the worker's clock.
-
-    Args:
-        phrases: the cache, as the context uses it.
 
     Attributes:
         is_recording: whether a segment that shall be stored is being spoken, or will be soon.

@@ -246,12 +246,7 @@ def _models() -> Finding:
 
 
 def _best_voice(settings: Settings, embedded: Finding) -> Finding:
-    """Report with which engine `serve` would start, and how to get a better voice.
-
-    Args:
-        settings: the settings.
-        embedded: the finding about the embedded voice.
-    """
+    """Report with which engine `serve` would start, and how to get a better voice."""
     choice = choose_engine(settings)
     if choice.settings.engine == "espeak" and embedded.verdict == "bad":
         return Finding(

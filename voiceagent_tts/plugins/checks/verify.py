@@ -50,14 +50,7 @@ _MIN_SNR_DB = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check.
-
-    Attributes:
-        claim: subject of the check.
-        expected: result with published weights.
-        found: result of this model.
-        holds: whether the check passed.
-    """
+    """Result of one check."""
 
     claim: str
     expected: str

@@ -33,7 +33,6 @@ class CloneModel:
     """What speaks the clones of a server.
 
     Attributes:
-        engine: name of the engine.
         model: folder of a Qwen3-TTS Base model; for Pocket TTS, its models, separated by commas.
     """
 

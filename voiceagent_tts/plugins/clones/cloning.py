@@ -36,9 +36,6 @@ _Result = TypeVar("_Result")
 class Cloning:
     """Makes clones, and keeps them with the consents to them.
 
-    Args:
-        state: the server.
-
     Attributes:
         places: for requests that make a voice. A place holds a recording in memory: 16 MiB of
             upload, and 6 MB of samples. A clone takes some ten seconds of a CPU, so the last one
@@ -270,11 +267,7 @@ class Cloning:
             remove_voice(self._records, self._owned_file(name, viewer))
 
     def _owned_file(self, name: str, viewer: Viewer) -> str:
-        """The name of the file of a voice that a viewer may change, by the viewer's name of it.
-
-        Raises:
-            InvalidRequestError: the viewer has no voice of this name: for it, there is none.
-        """
+        """The name of the file of a voice that a viewer may change, by the viewer's name of it."""
         stored = self._records.seen_by(viewer).find(name)
         if stored is None or not viewer.owns(self._records.voice(stored)):
             raise InvalidRequestError(

@@ -199,11 +199,7 @@ def _built_in_names(settings: "Settings") -> set[str]:
 
 
 def _checked_consent(consent: str) -> str:
-    """The statement that the person agreed.
-
-    Raises:
-        InvalidRequestError: there is none; `consent_required`.
-    """
+    """The statement that the person agreed."""
     if not consent.strip():
         raise InvalidRequestError(
             "--consent: expected who agreed to this clone, in one line; try --consent 'Anna Berg "
@@ -236,7 +232,9 @@ def _store(
 def _import(name: str, voice_file: bytes, settings: "Settings", consent: str) -> None:
     """Check and store a voice that was exported."""
     if settings.engine != "pocket":
-        _save(name, _parse_voice(voice_file), settings, consent)
+        from voiceagent_tts.model.prompt import Cloned
+
+        _save(name, Cloned.from_bytes(voice_file), settings, consent)
         return
     from voiceagent_tts.plugins.pocket.states import unpack_state
 
@@ -269,18 +267,8 @@ def _pocket_models(settings: "Settings") -> "list[PocketModel]":
     return [load_model(model) for model in models_of(settings)]
 
 
-def _parse_voice(data: bytes) -> "Cloned":
-    from voiceagent_tts.model.prompt import Cloned
-
-    return Cloned.from_bytes(data)
-
-
 def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.float32]":
-    """Print the measurements of a recording and a warning for each bad one; trim its silence.
-
-    Raises:
-        InvalidRequestError: `text` cannot be its transcript.
-    """
+    """Print the measurements of a recording and a warning for each bad one; trim its silence."""
     from voiceagent_tts.plugins.clones.transcript import recording_problems
     from voiceagent_tts.plugins.recordings.reference import examine_reference, find_speech
 

@@ -36,8 +36,6 @@ class Consent(BaseModel):
 
     Attributes:
         id: unique, never used again.
-        name: who agreed.
-        language: language of the recorded phrase.
         method: whether the person said so in a recording, or the caller attests it.
         statement: what the caller attests; None with a recording.
         key_id: the key that added it; None on a server without keys.
@@ -56,12 +54,7 @@ class Consent(BaseModel):
 
 
 class Consents:
-    """Keeps the consents to the voices in a folder.
-
-    Args:
-        clones: the voices.
-        records: which consent each voice was made with.
-    """
+    """Keeps the consents to the voices in a folder."""
 
     def __init__(self, clones: VoiceFolder, records: VoiceRecords) -> None:
         self._clones = clones

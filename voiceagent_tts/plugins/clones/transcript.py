@@ -29,10 +29,6 @@ _HAN_LANGUAGES = ("zh", "yue")
 def transcript_problems(text: str, speech_s: float) -> list[str]:
     """Return a sentence for what is unlikely about the transcript of a recording.
 
-    Args:
-        text: the transcript.
-        speech_s: length of the recording, without pauses as far as they are known.
-
     Raises:
         InvalidRequestError: it cannot be the transcript; `invalid_param`.
     """

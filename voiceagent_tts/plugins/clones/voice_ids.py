@@ -19,10 +19,6 @@ class VoiceIds:
 
     Any client may ask for an id, which has one record read at most. All records are read in a
     thread, once in `READ_S` at most, and only when a voice or a record has changed.
-
-    Args:
-        clones: the voices; other servers may add some.
-        records: their records, which have the ids.
     """
 
     def __init__(self, clones: VoiceFolder, records: VoiceRecords) -> None:

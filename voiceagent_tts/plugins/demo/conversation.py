@@ -212,13 +212,7 @@ async def _synthesize_question(client: TTSClient, exchange: Exchange, voice: str
 
 
 class Conversation:
-    """The agent's pipeline, and a simulated user.
-
-    Args:
-        url: address of the agent's server.
-        api_key: its key.
-        script: what both say.
-    """
+    """The agent's pipeline, and a simulated user."""
 
     def __init__(self, url: str, api_key: str | None, script: list[Exchange]) -> None:
         self._script = script

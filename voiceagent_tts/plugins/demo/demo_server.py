@@ -42,12 +42,7 @@ NATURAL = DemoVoice("hibari", EMBEDDED.languages, max_onset_error_ms=80, user_vo
 
 @dataclass(frozen=True, slots=True)
 class ServerProcess:
-    """A running server.
-
-    Attributes:
-        url: its address: a WebSocket's, or HTTP.
-        pid: its process.
-    """
+    """A running server."""
 
     url: str
     pid: int
@@ -59,10 +54,6 @@ async def demo_server(log: Path, engine: str = EMBEDDED.engine) -> AsyncIterator
 
     The engine, the address and the keys that are configured for other servers do not apply, nor do
     models where the voice needs none.
-
-    Args:
-        log: file for the server's standard error.
-        engine: its engine.
 
     Raises:
         EngineError: the server did not start; its log says why.
@@ -83,11 +74,6 @@ async def server_process(
     It ends with this process, too, even if this one is killed.
 
     It has none of the keys that the environment or the settings file has for other servers.
-
-    Args:
-        argv: arguments of Python.
-        log: file for standard error; its folder is made.
-        environment: variables beside those of this process.
 
     Raises:
         EngineError: the server did not start; its log says why.

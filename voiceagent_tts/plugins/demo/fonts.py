@@ -32,12 +32,7 @@ WIDE_PACKAGE = "fonts-wqy-microhei"
 
 @dataclass(frozen=True, slots=True)
 class Fonts:
-    """The fonts for a text, in the order in which a character is looked for.
-
-    Attributes:
-        families: their names, for `font.family`.
-        characters: code points that they have.
-    """
+    """The fonts for a text, in the order in which a character is looked for."""
 
     families: tuple[str, ...]
     characters: frozenset[int]

@@ -42,7 +42,6 @@ class Utterance:
     """The played audio of one turn of the agent.
 
     Attributes:
-        context_id: the turn's id at the TTS service.
         chunks: (position in the recording, length) of each audio chunk, in samples and in order.
         pcm: the chunks joined, PCM16.
     """

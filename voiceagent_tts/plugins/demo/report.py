@@ -40,8 +40,6 @@ class DemoTurn:
     """One answer of the agent.
 
     Attributes:
-        language: language code of the answer.
-        answer: text of the answer.
         is_interrupted: whether the user is to interrupt it.
         context_id: its TTS context; None until it has words.
         words: word times, filled in as they arrive.
@@ -61,8 +59,6 @@ class Score:
     """How well a turn's committed text matches what was heard.
 
     Attributes:
-        turn: the turn.
-        utterance: its played audio.
         heard: the answer up to the last word that was heard.
         is_exact: whether the history has exactly `heard`.
         error_words: words committed minus words heard.
@@ -127,14 +123,7 @@ def report(
 def _summary(
     scores: list[Score], turns: int, ttfa_s: list[float], latest_s: float
 ) -> dict[str, int | None]:
-    """Return the figures of the demo: how exact its history and its word times are, and how soon.
-
-    Args:
-        scores: scores of the turns that were played.
-        turns: number of all turns.
-        ttfa_s: times to first audio.
-        latest_s: how late the transport played at worst.
-    """
+    """Return the demo's figures: how exact its history and its word times are, and how soon."""
     cuts = [score for score in scores if score.is_interrupted]
     onset_errors = [error for score in scores for error in score.onset_errors_ms]
     return {
@@ -289,11 +278,7 @@ def _tail(text: str, length: int = 36) -> str:
 
 
 def sentence_of(scores: list[Score]) -> str:
-    """How many histories of interrupted answers are exact, and what the others are.
-
-    Args:
-        scores: scores of the turns that were played.
-    """
+    """How many histories of interrupted answers are exact, and what the others are."""
     cuts = [score for score in scores if score.is_interrupted]
     parts = [f"{sum(score.is_exact for score in cuts)} of {len(cuts)} exact"]
     wrong = Counter(score.error_words for score in cuts if not score.is_exact)

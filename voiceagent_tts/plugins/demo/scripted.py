@@ -26,6 +26,8 @@ from pipecat.services.settings import TTSSettings
 from pipecat.utils.time import time_now_iso8601
 
 _TOKEN = re.compile(r"\s?\S{1,4}|\s")
+_TOKENS_PER_S = 50.0
+"""Average rate of the tokens after the first."""
 
 
 class ScriptedLLM(FrameProcessor):
@@ -34,23 +36,15 @@ class ScriptedLLM(FrameProcessor):
     Args:
         replies: maps each question to (language code, reply).
         first_token_s: time to the first token.
-        tokens_per_s: average rate of the tokens after it.
-        seed: seed of the random times between tokens.
     """
 
     def __init__(
-        self,
-        replies: Mapping[str, tuple[str, str]],
-        *,
-        first_token_s: float = 0.15,
-        tokens_per_s: float = 50.0,
-        seed: int = 0,
+        self, replies: Mapping[str, tuple[str, str]], *, first_token_s: float = 0.15
     ) -> None:
         super().__init__()
         self._replies = replies
         self._first_token_s = first_token_s
-        self._tokens_per_s = tokens_per_s
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._language: str | None = None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -71,7 +65,7 @@ class ScriptedLLM(FrameProcessor):
         await asyncio.sleep(self._first_token_s)
         for token in _TOKEN.findall(reply):
             await self.push_frame(LLMTextFrame(token))
-            await asyncio.sleep(self._random.expovariate(self._tokens_per_s))
+            await asyncio.sleep(self._random.expovariate(_TOKENS_PER_S))
         await self.push_frame(LLMFullResponseEndFrame())
 
 

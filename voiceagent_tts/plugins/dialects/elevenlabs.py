@@ -93,7 +93,6 @@ class ElevenLabs:
 
     Args:
         voice: name of the voice; None for the server's first.
-        options: the other options in the address.
         is_multi: whether the socket has many contexts (`multi-stream-input`). The other kind has
             one, which an empty text ends, and the socket with it.
         counts_from_context: as for `CharacterAlignment`.

@@ -217,10 +217,6 @@ class KeyWaiters:
 async def _await_key(websocket: WebSocket, wait: asyncio.Timeout) -> tuple[WebSocket, str | None]:
     """Accept a socket without a key in its headers, and read the key in its first message.
 
-    Args:
-        websocket: the socket.
-        wait: ends the wait for the message.
-
     Returns:
         The socket as if it were new, which receives its first message again and turns a refusal
         into an error message; and the key, None if the message has none.
@@ -239,12 +235,7 @@ async def _await_key(websocket: WebSocket, wait: asyncio.Timeout) -> tuple[WebSo
 
 
 class _AcceptedSocket:
-    """An accepted socket behind the interface of one that is not, for those who accept sockets.
-
-    Args:
-        websocket: the accepted socket.
-        first: its first message, which was read already.
-    """
+    """An accepted socket behind the interface of one that is not, for those who accept sockets."""
 
     def __init__(self, websocket: WebSocket, first: Message) -> None:
         self._websocket = websocket

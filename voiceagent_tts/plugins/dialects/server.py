@@ -66,11 +66,7 @@ async def _serve_eleven_labs(
 def _eleven_labs(
     state: ServerState, websocket: WebSocket, voice_id: str, caller: Caller
 ) -> ElevenLabs:
-    """The dialect for an address of ElevenLabs' sockets.
-
-    Raises:
-        InvalidRequestError: an option in the address is not legal.
-    """
+    """The dialect for an address of ElevenLabs' sockets."""
     path = websocket.url.path
     return ElevenLabs(
         voice_name(voice_id, state.synthesizer.voices_of(caller.key_id)),

@@ -108,11 +108,7 @@ class _Utterance:
 
 
 class VllmOmni:
-    """Translates the messages of one vLLM-Omni socket.
-
-    Args:
-        voices: returns the names of the voices.
-    """
+    """Translates the messages of one vLLM-Omni socket."""
 
     is_sequential = True
     closing = None

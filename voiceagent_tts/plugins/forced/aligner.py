@@ -55,7 +55,6 @@ class _ClipInput:
     """The network's input for one clip.
 
     Attributes:
-        number: index of the clip.
         times: number of times to find.
         features: [128, frames] float32, log-mel, padded to whole seconds.
         frames: number of frames that are audio, not padding.
@@ -79,12 +78,7 @@ class _Span:
 
 
 class ForcedAligner:
-    """Aligns clips with one network; used by one thread at a time.
-
-    Attributes:
-        languages: codes of the supported languages.
-        network: as given.
-    """
+    """Aligns clips with one network; used by one thread at a time."""
 
     languages = LANGUAGES
 

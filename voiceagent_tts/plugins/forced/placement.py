@@ -13,12 +13,7 @@ _NEEDED_BYTES = 4_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the forced aligner runs.
-
-    Attributes:
-        device: `cpu` or `cuda:N`.
-        reason: place and reason in words, for logs and reports.
-    """
+    """Where the forced aligner runs."""
 
     device: str
     reason: str
@@ -29,10 +24,6 @@ def place_aligner(device: str | None, engine_devices: Sequence[str | None]) -> P
 
     A GPU with an engine is never chosen: two processes on one GPU are scheduled in turns, whatever
     priority they ask for, so an engine would lose up to half of it.
-
-    Args:
-        device: device in the settings; None for a choice.
-        engine_devices: devices of all engines, as their own options name them.
     """
     gpus = torch.cuda.device_count()
     if device is not None:

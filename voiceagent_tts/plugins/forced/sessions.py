@@ -56,8 +56,6 @@ class _ClipRequest:
     """A clip of a context that is due to be aligned.
 
     Attributes:
-        words: words that may be in it.
-        end_sample: end of the clip on the context's clock.
         char_end: all words before this offset end in the clip; None if the clip may end inside a
             word.
     """
@@ -72,8 +70,6 @@ class _UnalignedContext:
     """Audio and words of one context that have no times yet.
 
     Attributes:
-        language: code of the text's language.
-        words: words without times, in order.
         pcm: audio from `start_sample` on.
         start_sample: where `pcm` begins on the context's clock.
         aligned_samples: end of the audio when the context was last aligned.

@@ -60,8 +60,6 @@ class Claim:
     """A job that this server has taken.
 
     Attributes:
-        job_id: id of the job.
-        entry_id: id of its entry in the stream.
         owner: name of the taker; each taking has its own.
         submitter: whose share of the queue the job counts towards.
     """
@@ -77,20 +75,13 @@ class Job:
     """A job as Redis keeps it. Times are seconds since 1970; those still to come are None.
 
     Attributes:
-        id: its id.
-        status: where it stands.
-        request: the body of its request.
         key_id: id of the key that submitted it; None without keys.
         ip: address that submitted it.
         base_url: address of the server that its client used, for links.
         webhook: where to send news of its end; None for nowhere.
         webhook_state: `pending`, `delivered` or `failed`; None without a webhook.
-        created_at: when it was submitted.
-        started_at: when it was last started.
-        finished_at: when it ended.
         starts: number of starts, above 1 if a server died.
         result: name, type and size of the file, and where its audio comes from.
-        error: code and message of a failure.
     """
 
     id: str
@@ -135,9 +126,7 @@ class JobLimits:
     """What a key may have in the queue; on a server without keys, an address.
 
     Attributes:
-        unfinished: jobs that are not over.
         unfinished_bytes: what Redis keeps of these in its memory.
-        kept: jobs, with those that are over.
         file_bytes: files: 12 hours of WAV at 48 kHz, or 149 of MP3.
         of_all: unfinished jobs of all keys, above which only a key with less than an equal part of
             them may have more.
@@ -174,9 +163,7 @@ class JobQueue:
     """The jobs of all servers of one Redis.
 
     Args:
-        redis: the client.
         keep_s: seconds for which a job is kept after its end, and before it.
-        limits: what one key may have.
     """
 
     def __init__(self, redis: "Redis", keep_s: float, limits: JobLimits) -> None:
@@ -253,8 +240,8 @@ class JobQueue:
             return None
         entry_id, flat = entry
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        submitter = fields.get(b"submitter", b"").decode()  # earlier versions wrote none
-        return Claim(fields[b"job"].decode(), entry_id.decode(), owner, submitter)
+        job_id, submitter = fields[b"job"].decode(), fields[b"submitter"].decode()
+        return Claim(job_id, entry_id.decode(), owner, submitter)
 
     async def _entry_of_the_dead(self, owner: str) -> tuple[bytes, list[bytes]] | None:
         """Take one entry that was not renewed. Each answer covers only a part of the entries."""

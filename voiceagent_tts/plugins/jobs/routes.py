@@ -47,12 +47,7 @@ class JobRequest(SpeechRequest):
 
 
 class Jobs:
-    """The jobs of one server.
-
-    Args:
-        settings: Redis, the storage, and what may be sent where.
-        state: what speaks.
-    """
+    """The jobs of one server."""
 
     def __init__(self, settings: Settings, state: ServerState) -> None:
         self._settings = settings
@@ -65,7 +60,8 @@ class Jobs:
             else Webhooks(secret.get_secret_value().encode(), settings.webhook_private)
         )
         self._queue: JobQueue | None = None
-        self._storage: JobStorage | None = None
+        self.storage: JobStorage | None = None
+        """Keeps the files; None without jobs, or before Redis was reached."""
         self._runner: JobRunner | None = None
         self._opening: asyncio.Task[None] | None = None
 
@@ -85,8 +81,8 @@ class Jobs:
 
     async def _open(self, queue: JobQueue) -> None:
         folder = self._settings.jobs_storage.expanduser()
-        self._storage = JobStorage(folder, await queue.secret())
-        self._runner = JobRunner(self._state, queue, self._storage, self.webhooks)
+        self.storage = JobStorage(folder, await queue.secret())
+        self._runner = JobRunner(self._state, queue, self.storage, self.webhooks)
         self._runner.start()
 
     async def _open_later(self, queue: JobQueue) -> None:
@@ -129,21 +125,16 @@ class Jobs:
         except away_errors() as error:
             raise _redis_away() from error
 
-    @property
-    def storage(self) -> JobStorage | None:
-        """Keeps the files; None without jobs, or before Redis was reached."""
-        return self._storage
-
     async def delete_file(self, job: Job) -> None:
         """Delete the file of a job.
 
         Raises:
             InvalidRequestError: it cannot be deleted (`storage_unavailable`).
         """
-        if self._storage is None:
+        if self.storage is None:
             return
         try:
-            await asyncio.to_thread(self._storage.delete, job.id)
+            await asyncio.to_thread(self.storage.delete, job.id)
         except OSError as error:
             raise InvalidRequestError(
                 f"the file of the job cannot be deleted: {error.strerror}; try again later",
@@ -159,9 +150,9 @@ class Jobs:
     def shown(self, job: Job) -> dict[str, Any]:
         """What a client sees of its job, with a new link to its file."""
         fields = public_fields(job)
-        if job.result is not None and self._storage is not None:
+        if job.result is not None and self.storage is not None:
             expires_at = int(time.time()) + _LINK_S
-            url = self._storage.link(job.result["name"], job.base_url, expires_at)
+            url = self.storage.link(job.result["name"], job.base_url, expires_at)
             fields["result"] |= {"url": url, "url_expires_at": expires_at}
         return fields
 

@@ -79,14 +79,7 @@ class _NotStoredError(Exception):
 
 
 class JobRunner:
-    """Takes jobs from the queue and speaks them, several at the same time.
-
-    Args:
-        state: what speaks.
-        queue: the jobs.
-        storage: keeps their files.
-        webhooks: sends the news of their end; None for a server without a secret for them.
-    """
+    """Takes jobs from the queue and speaks them, several at the same time."""
 
     def __init__(
         self, state: ServerState, queue: JobQueue, storage: JobStorage, webhooks: Webhooks | None
@@ -195,11 +188,7 @@ class JobRunner:
     async def _while_ours(
         self, claim: Claim, work: Coroutine[Any, Any, None], *, stops_if_cancelled: bool = False
     ) -> None:
-        """Work on a job, and renew it meanwhile.
-
-        Raises:
-            _LostError: another server has taken the job.
-        """
+        """Work on a job, and renew it meanwhile."""
         task = asyncio.create_task(work)
         try:
             while not (await asyncio.wait({task}, timeout=LEASE_S / 5))[0]:

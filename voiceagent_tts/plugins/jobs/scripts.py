@@ -65,13 +65,6 @@ return 'queued'
 """Stores a job, unless its submitter's share is used up, of jobs, of bytes or of files, or the
 whole queue. A full queue still takes jobs of a submitter that has less than an equal part of it."""
 TAKE = """
-local function read()
-  local streams = redis.call(
-    'XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', 1, 'STREAMS', KEYS[1], '>')
-  return streams and streams[1][2][1]
-end
-local written_before = read()
-if written_before then return written_before end
 local running, submitter, fewest = cjson.decode(ARGV[3]), nil, tonumber(ARGV[4])
 for _, each in ipairs(redis.call('ZRANGE', KEYS[2], 0, 999)) do
   local jobs = running[each] or 0
@@ -86,10 +79,10 @@ else
   redis.call('ZADD', KEYS[2], redis.call('INCR', KEYS[4]), submitter)
 end
 redis.call('XADD', KEYS[1], '*', 'job', job, 'submitter', submitter)
-return read()
+return redis.call(
+  'XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', 1, 'STREAMS', KEYS[1], '>')[1][2][1]
 """
-"""Makes the next job of the submitter with the fewest running ones an entry, and takes it. Entries
-that nobody has read are of earlier versions, whose stream had waiting jobs too."""
+"""Makes the next job of the submitter with the fewest running ones an entry, and takes it."""
 START = """
 local status = redis.call('HGET', KEYS[1], 'status')
 if status == 'queued' or status == 'running' then

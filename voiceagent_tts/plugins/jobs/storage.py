@@ -24,7 +24,6 @@ class JobStorage:
 
     Attributes:
         folder: the folder; all servers of one Redis need the same.
-        secret: signs the links.
     """
 
     folder: Path

@@ -150,11 +150,7 @@ class Webhooks:
 
 
 def _left_s(ends_at: float) -> float:
-    """Seconds until a moment of `time.monotonic`.
-
-    Raises:
-        TimeoutError: it is over.
-    """
+    """Seconds until a moment of `time.monotonic`."""
     left_s = ends_at - time.monotonic()
     if left_s <= 0:
         raise TimeoutError
@@ -162,12 +158,7 @@ def _left_s(ends_at: float) -> float:
 
 
 def _addresses_of(host: str, port: int, timeout_s: float) -> list[str]:
-    """Resolve a name in a thread of its own, which ends when the resolver gives up.
-
-    Raises:
-        OSError: the name has no address, or none within the time.
-        ValueError: the name cannot be looked up.
-    """
+    """Resolve a name in a thread of its own, which ends when the resolver gives up."""
     answer: Future[list[str]] = Future()
 
     def resolve() -> None:
@@ -204,9 +195,6 @@ def _deadline(raw: socket.socket, remaining_s: float) -> Iterator[None]:
 
     The timeout of a socket is that of one read: a receiver that sends a byte now and then would
     occupy the thread for hours.
-
-    Raises:
-        TimeoutError: the connection was cut.
     """
     is_cut = threading.Event()
     twin = raw.dup()  # TLS takes `raw` itself

@@ -102,11 +102,7 @@ async def _started() -> asyncio.subprocess.Process:
 
 
 async def _line(lines: asyncio.StreamReader) -> bytes:
-    """The next line.
-
-    Raises:
-        EOFError: the process has ended.
-    """
+    """The next line."""
     if line := await lines.readline():
         return line
     raise EOFError

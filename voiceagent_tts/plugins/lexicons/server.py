@@ -25,11 +25,7 @@ def add_to_server(hooks: ServerHooks) -> None:
 
 
 class FolderLexicons:
-    """Finds the lexicons of voices in a folder; see `Synthesizer.voice_lexicons`.
-
-    Args:
-        folder: has a lexicon for any voice, or none.
-    """
+    """Finds the lexicons of voices in a folder; see `Synthesizer.voice_lexicons`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -89,9 +85,5 @@ class FolderLexicons:
 
 @lru_cache(maxsize=1_000)
 def _file_of(voice: str) -> str:
-    """Name of the file of a voice's lexicon, for which every context asks.
-
-    Raises:
-        InvalidRequestError: no voice can have this name.
-    """
+    """Name of the file of a voice's lexicon, for which every context asks."""
     return f"{stored_name(voice)}{SUFFIX}"

@@ -33,9 +33,7 @@ class _Part:
     """A part of a segment that waits to be spoken.
 
     Attributes:
-        text: what is spoken.
         segment_end: end of the segment in the context's text if this is its last part, else None.
-        model: the model of its language.
         state: the voice for this model, perhaps still being loaded.
     """
 
@@ -98,10 +96,7 @@ class PocketEngine(SegmentEngine[_Row]):
     all rows come from one source. It ignores `instruct` with a warning.
 
     Args:
-        inbox: source of commands.
-        outbox: destination of events.
         models: the models, one for each language; text in other languages goes to the first.
-        states: the voices.
         max_rows: maximum number of open contexts; a `Submit` beyond it fails as overloaded.
         threads: rows whose frames are computed at the same time.
     """

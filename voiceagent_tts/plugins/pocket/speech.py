@@ -58,8 +58,6 @@ class Speech:
 
     Args:
         model: the model of the text's language; many speeches may share it.
-        state: the voice, which is copied.
-        text: the text to speak; not blank.
     """
 
     def __init__(self, model: "TTSModel", state: "State", text: str) -> None:

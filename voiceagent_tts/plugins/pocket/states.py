@@ -38,7 +38,6 @@ class PocketModel:
 
     Attributes:
         key: name under which clones store what belongs to it.
-        language: code of its language.
         weights: where its weights come from, with the commit.
         network: the model of `pocket-tts`, shared by all rows.
         is_published: whether the states of the catalogue are for its weights.
@@ -58,10 +57,6 @@ class VoiceStates:
 
     A state is loaded on a thread of this object: one of the catalogue may first be downloaded, and
     rows that speak need not wait for it.
-
-    Args:
-        models: names of the models, for the catalogue of voices.
-        clones: folder of clones; may change at any time.
     """
 
     def __init__(self, models: tuple[str, ...], clones: VoiceFolder) -> None:
@@ -145,12 +140,7 @@ def make_clone(models: list[PocketModel], samples: torch.Tensor) -> bytes:
 
 
 def pack_states(states: Mapping[str, State], weights: Mapping[str, str]) -> bytes:
-    """Return the content of a clone's file.
-
-    Args:
-        states: the voice for each model, by the model's key.
-        weights: where the weights of each model come from.
-    """
+    """Return the content of a clone's file."""
     tensors = {
         f"{key}/{module}/{name}": tensor.contiguous()
         for key, state in states.items()

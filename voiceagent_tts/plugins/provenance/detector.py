@@ -52,10 +52,8 @@ class Detection:
 
     Attributes:
         is_marked: whether the watermark of a known key was found.
-        key_id: id of that key.
         score: highest score, in standard deviations of what unmarked audio gives.
         threshold: score from which audio is reported as marked; it grows with the duration.
-        duration_s: duration of the file.
         marked_s: start and end of the marked parts; each may lie up to 8 s outside of the mark.
     """
 

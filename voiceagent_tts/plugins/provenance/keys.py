@@ -21,11 +21,7 @@ _ID_PURPOSE = b"voiceagent-tts watermark key id"
 
 @dataclass(frozen=True, slots=True)
 class WatermarkKey:
-    """A secret that selects one watermark.
-
-    Attributes:
-        secret: 32 random bytes.
-    """
+    """A secret that selects one watermark."""
 
     secret: bytes
 
@@ -83,9 +79,9 @@ def _create_file(path: Path) -> None:
 
 
 def _parse(text: str, place: str) -> WatermarkKey:
-    if not _HEX_KEY.fullmatch(text.strip()):
-        raise _malformed(place, f"{len(text.strip())} characters")
-    return WatermarkKey(bytes.fromhex(text.strip()))
+    if not _HEX_KEY.fullmatch(text):
+        raise _malformed(place, f"{len(text)} characters")
+    return WatermarkKey(bytes.fromhex(text))
 
 
 def _malformed(place: str, got: str) -> InvalidRequestError:

@@ -61,27 +61,25 @@ def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
             "c2pa_certfile: the package 'c2pa' is missing; install c2pa-python"
         )
     nobody = ProvenanceFields(sha256=None, model="none", time="", key_id=None)
-    sign(_tiny_wav(), "wav", nobody, credentials)
+    sign(credentials, _tiny_wav(), "wav", nobody)
     return credentials
 
 
 def sign(
+    credentials: Credentials,
     file: bytes | bytearray,
     audio_format: str,
     provenance: ProvenanceFields,
-    credentials: Credentials,
 ) -> bytes:
-    """Return the complete file with a manifest; its samples are the same.
+    """Return a complete file with a manifest; its samples are the same.
 
-    Args:
-        file: a WAV, MP3 or FLAC file with an exact header.
-        audio_format: a key of `MANIFEST_TYPES`.
-        provenance: what the manifest says beside "made by a program".
-        credentials: sign the manifest.
+    A file of a format that cannot have one is returned as it is.
 
     Raises:
         InvalidRequestError: the certificate cannot sign, or the file is damaged.
     """
+    if audio_format not in MANIFEST_TYPES:
+        return bytes(file)
     import c2pa
 
     signed = io.BytesIO()

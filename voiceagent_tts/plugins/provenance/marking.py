@@ -27,11 +27,7 @@ class _Waiting:
 
 
 class Marking:
-    """Marks audio with one key.
-
-    Args:
-        key: selects the watermark.
-    """
+    """Marks audio with one key."""
 
     def __init__(self, key: WatermarkKey) -> None:
         self.key = key

@@ -10,12 +10,7 @@ from fastapi import APIRouter, File, Request, UploadFile
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, Detection, detect
 from voiceagent_tts.plugins.provenance.keys import WatermarkKey, watermark_keys
-from voiceagent_tts.plugins.provenance.manifest import (
-    MANIFEST_TYPES,
-    Credentials,
-    credentials_of,
-    sign,
-)
+from voiceagent_tts.plugins.provenance.manifest import Credentials, credentials_of, sign
 from voiceagent_tts.plugins.provenance.marking import Marking
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.plugins.recordings.places import Places
@@ -51,18 +46,11 @@ def add_to_server(hooks: ServerHooks) -> None:
 async def _signed(
     credentials: Credentials, file: AudioFile, audio_format: str, provenance: ProvenanceFields
 ) -> AudioFile:
-    """Return a complete file with a C2PA manifest, if files of this format can have one."""
-    if audio_format not in MANIFEST_TYPES:
-        return file
-    return await asyncio.to_thread(sign, file, audio_format, provenance, credentials)
+    return await asyncio.to_thread(sign, credentials, file, audio_format, provenance)
 
 
 class _Watermarks:
-    """Finds the watermarks of this server.
-
-    Args:
-        keys: their keys; none where no audio is marked.
-    """
+    """Finds the watermarks of this server."""
 
     def __init__(self, keys: tuple[WatermarkKey, ...]) -> None:
         self._keys = keys

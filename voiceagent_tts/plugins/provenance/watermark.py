@@ -78,9 +78,6 @@ class Marker:
     The output has as many samples as the input, and is bit for bit independent of how the input was
     cut into chunks: the filters have integer taps, so every filtered sample is an integer that the
     rounding below recovers exactly from the Fourier transform.
-
-    Args:
-        key: selects the signs.
     """
 
     def __init__(self, key: WatermarkKey) -> None:

@@ -26,12 +26,7 @@ model continue that sound: its last phoneme or word would be audible before the 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceEncoder:
-    """Encodes reference recordings for one Base model: each becomes a voice.
-
-    Attributes:
-        speaker_encoder: speaker encoder of the model.
-        codec_encoder: encoder of the model's codec.
-    """
+    """Encodes reference recordings for one Base model: each becomes a voice."""
 
     speaker_encoder: SpeakerEncoder
     codec_encoder: CodecEncoder
@@ -62,9 +57,7 @@ class ReferenceEncoder:
         return Cloned(embedding, codes.cpu(), text.strip())
 
 
-def clone_voice(
-    folder: Path, samples: Tensor, text: str = "", tail_silence_s: float = TAIL_SILENCE_S
-) -> Cloned:
+def clone_voice(folder: Path, samples: Tensor, text: str = "") -> Cloned:
     """Clone one voice, with only the encoders that this takes.
 
     Without a transcript, the codec's encoder is not loaded, which takes seconds.
@@ -74,7 +67,7 @@ def clone_voice(
         InvalidRequestError: the model is not a Base model, or the reference is too short.
     """
     if text.strip():
-        return load_reference_encoder(folder).clone(samples, text, tail_silence_s)
+        return load_reference_encoder(folder).clone(samples, text)
     return Cloned(load_speaker_encoder(folder).embed(samples))
 
 

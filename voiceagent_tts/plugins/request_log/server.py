@@ -50,7 +50,6 @@ class ContextLog:
     """Writes one line for each context.
 
     Args:
-        path: the file.
         on_failure: called with the name of a log for every write that fails; may run in a thread.
 
     Raises:

@@ -21,12 +21,7 @@ def add_to_server(hooks: ServerHooks) -> None:
 
 
 class _Agent:
-    """Answers agent checks.
-
-    Args:
-        state: the server.
-        port: port to listen on; 0 for a free one.
-    """
+    """Answers agent checks."""
 
     def __init__(self, state: ServerState, port: int) -> None:
         self._state = state

@@ -27,7 +27,6 @@ class Download:
         self.error: VoiceAgentError | None = None
         self._lock = threading.Lock()
         self._pcm = bytearray()
-        self._odd = b""
         self.has_begun = False
         self._is_complete = False
         self._task: Future[None] | None = None
@@ -41,13 +40,13 @@ class Download:
 
     @property
     def is_spent(self) -> bool:
-        """Whether all of it has arrived and was taken."""
-        return self._is_complete and not self._pcm
+        """Whether all of it has arrived and was taken; half a sample at its end is dropped."""
+        return self._is_complete and len(self._pcm) < BYTES_PER_SAMPLE
 
     def take(self, max_samples: int) -> bytes:
         """Remove and return at most `max_samples` of what has arrived."""
         with self._lock:
-            size = min(len(self._pcm), max_samples * BYTES_PER_SAMPLE)
+            size = min(len(self._pcm) // BYTES_PER_SAMPLE, max_samples) * BYTES_PER_SAMPLE
             taken = bytes(self._pcm[:size])
             del self._pcm[:size]
         return taken
@@ -76,11 +75,8 @@ class Download:
     def push(self, data: bytes) -> None:
         """Append PCM16 at 24 kHz; a sample may be cut in two."""
         self.has_begun = True
-        data = self._odd + data
-        even = len(data) - len(data) % BYTES_PER_SAMPLE
-        self._odd = data[even:]
         with self._lock:
-            self._pcm += data[:even]
+            self._pcm += data
 
     def complete(self, error: VoiceAgentError | None = None) -> None:
         """End the audio, after an error or without one."""

@@ -6,7 +6,7 @@ This module knows no processes; one thread must use it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from voiceagent_tts.audio.levels import leading_silence_samples
@@ -34,15 +34,12 @@ class _Segment:
     """A segment that is not spoken to its end.
 
     Attributes:
-        text: what is spoken.
         segment_end: end of the segment in the context's text.
-        language: code of its language, if it is known.
         download: its audio; None before it was asked for.
     """
 
     text: str
     segment_end: int
-    language: str | None
     download: Download | None = None
 
     words = ()
@@ -110,16 +107,14 @@ class CharBudget:
 
     Args:
         max_chars: the limit; None for no limit.
-        clock: seconds that never go back.
 
     Attributes:
         total: characters sent since the start.
     """
 
-    def __init__(self, max_chars: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, max_chars: int | None) -> None:
         self.total = 0
         self._max_chars = max_chars
-        self._clock = clock
         self._used = 0
         self._begun_at: float | None = None
 
@@ -129,7 +124,7 @@ class CharBudget:
         Raises:
             OverloadedError: they are more than the rest of the day's limit.
         """
-        now = self._clock()
+        now = time.monotonic()
         begun_at = self._begin_day(now)
         if self._max_chars is not None and self._used + chars > self._max_chars:
             raise OverloadedError(
@@ -139,7 +134,7 @@ class CharBudget:
 
     def spend(self, chars: int) -> None:
         """Count characters, also beyond the limit."""
-        self._begin_day(self._clock())
+        self._begin_day(time.monotonic())
         self._used += chars
         self.total += chars
 
@@ -154,15 +149,6 @@ class UpstreamEngine(SegmentEngine[_Row]):
     """Implements `seam.engine.Engine` with another server's speech.
 
     It has no use for `seed`, `speed` and `initial_frames`, and ignores them.
-
-    Args:
-        inbox: source of commands.
-        outbox: destination of events.
-        upstream: the requests.
-        service: what the upstream can do, and its names.
-        voices: names of the voices, the default first.
-        max_rows: maximum number of open contexts, and so of requests.
-        budget: limits the characters that are sent.
     """
 
     takes_instruct = True
@@ -234,7 +220,7 @@ class UpstreamEngine(SegmentEngine[_Row]):
 
     def _pieces(self, row: _Row, command: Submit | Append) -> list[_Segment]:
         spoken = said(command.text, command.char_base, command.readings).text
-        return [_Segment(spoken, command.char_base + len(command.text), command.language)]
+        return [_Segment(spoken, command.char_base + len(command.text))]
 
     def _make_audio(self) -> None:
         """Ask for audio, and take what has arrived."""
@@ -250,5 +236,5 @@ class UpstreamEngine(SegmentEngine[_Row]):
             row.has_begun = True
         self._budget.spend(len(segment.text))
         segment.download = self._upstream.speak(
-            SpeechRequest(segment.text, row.voice_name, row.options.instruct, segment.language)
+            SpeechRequest(segment.text, row.voice_name, row.options.instruct)
         )

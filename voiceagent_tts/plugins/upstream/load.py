@@ -20,10 +20,7 @@ class UpstreamOptions:
 
     Attributes:
         url: address of the API, such as `http://127.0.0.1:8880/v1`.
-        model: name of the model.
         voices: names of the voices, the default first; empty to ask the upstream.
-        fields: further fields of every request.
-        timeout_s: longest wait for its next byte.
         rows: contexts, and so requests, at the same time. Default: 16.
         chars_per_day: characters that may be sent within 24 hours; None for no limit.
     """

@@ -27,7 +27,6 @@ class UpstreamCounts:
     Attributes:
         requests: requests sent, with those that were repeated.
         retries: requests that were repeated.
-        failures: texts that were not spoken.
     """
 
     requests: int = 0
@@ -36,11 +35,7 @@ class UpstreamCounts:
 
 
 class Upstream:
-    """The requests to one upstream, on a thread with an event loop.
-
-    Args:
-        service: the connections.
-    """
+    """The requests to one upstream, on a thread with an event loop."""
 
     def __init__(self, service: OpenAISpeech) -> None:
         self.counts = UpstreamCounts()

@@ -28,16 +28,12 @@ class SpeechRequest:
     """A text to speak, and how.
 
     Attributes:
-        text: what is said.
-        voice: name of the voice.
         instruct: how to speak; None without an instruction.
-        language: code of its language; None if the upstream chooses.
     """
 
     text: str
     voice: str
     instruct: str | None = None
-    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,6 @@ class SpeechAPI:
 
     Attributes:
         url: its address up to `/audio/speech`, such as `http://127.0.0.1:8880/v1`.
-        model: name of the model.
         fields: further fields of every request, for what servers add to the API.
     """
 

@@ -23,10 +23,7 @@ class OpenAISpeech:
     """The connections to one upstream. All methods run in one event loop.
 
     Args:
-        api: its address and its dialect.
-        key: API key; None without one.
         timeout_s: longest wait for its next byte.
-        max_requests: requests at the same time.
     """
 
     def __init__(

@@ -92,11 +92,7 @@ def today() -> date:
 
 
 class UsageBook:
-    """Counts the use of keys.
-
-    Args:
-        redis: where counts are kept; None keeps them in memory.
-    """
+    """Counts the use of keys."""
 
     def __init__(self, redis: "Redis | None") -> None:
         self._redis = redis
