@@ -8,6 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, Self
 
+import torch
+
 from voiceagent_tts.offspring import Following
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -22,7 +24,7 @@ class Child:
     Args:
         load: function that it calls first, as `MODULE.FUNCTION`; returns an `Answer`.
         arguments: arguments of the function.
-        threads: threads of PyTorch and of others that use OpenMP.
+        threads: threads of PyTorch.
     """
 
     def __init__(self, load: str, *arguments: str, threads: int) -> None:
@@ -47,13 +49,14 @@ class Child:
 def _load(parent_pid: int, threads: int, load: str, arguments: tuple[str, ...]) -> None:
     global _answer
     Following(parent_pid)()
-    os.environ["OMP_NUM_THREADS"] = str(threads)
     os.dup2(2, 1)  # standard output is for the figures of the program
+    torch.set_num_threads(threads)  # the main module has loaded OpenMP: its variable is read
     module, _, function = load.rpartition(".")
     _answer = getattr(importlib.import_module(module), function)(*arguments)
 
 
 def _ask(request: dict[str, Any]) -> dict[str, Any]:
     assert _answer is not None
+    answer = _answer(request)
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**_answer(request), "peak_mb": peak_kb * 1024 / 1e6}
+    return {**answer, "peak_mb": peak_kb * 1024 / 1e6}

@@ -101,7 +101,7 @@ def _counting(kernels: Kernels) -> Iterator[Launches]:
 
 
 class _Upload:
-    """Stands for `transfer.Upload` and `transfer.Download`, which need pinned memory."""
+    """Stands for `cuda_graph.Upload` and `cuda_graph.Download`, which need pinned memory."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)

@@ -169,9 +169,10 @@ def _load(ground: Ground, size: str, rows: int, **options: Any) -> tuple[Checkpo
             "model": source.name,
             "precision": ground.precision,
             **runner.description,
-            "restart_fault": os.environ.get(RUNG_VARIABLE, "").partition(" ")[2],
         }
     )
+    if restart_fault := os.environ.get(RUNG_VARIABLE, "").partition(" ")[2]:
+        ground.notes.keep(restart_fault, "restart_fault")
     return checkpoint, runner
 
 

@@ -63,7 +63,7 @@ def needs(python: str) -> dict[str, str]:
             continue
         found[name] = package.version
         waiting += _requirements(package, requirement, python)
-    del found[_PROJECT]
+    found.pop(_PROJECT, None)
     return found
 
 
@@ -83,7 +83,7 @@ def main(
     python: Annotated[str, typer.Option(help="Of the GPU machine.")] = "3.12",
 ) -> None:
     """Download wheels, and list their sizes; the status is 1 where they are too large together."""
-    for old in out.rglob("*.whl"):
+    for old in out.glob("*.whl"):
         old.unlink()  # older versions would count, and be installed
     subprocess.run(
         [

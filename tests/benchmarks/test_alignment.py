@@ -33,7 +33,7 @@ def test_missing_prompts_are_reported_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The error names the folder and the command; the benchmark leaves their rows out."""
-    monkeypatch.setattr("benchmarks.alignment.recordings.PROMPTS_FOLDER", tmp_path / "missing")
+    monkeypatch.setattr("testbed.recordings.PROMPTS_FOLDER", tmp_path / "missing")
     with pytest.raises(RecordingsMissingError, match=r"prompts in .*missing.*try make recordings"):
         telephone_prompts("test")
     names = conditions(HELD_OUT.few(1))

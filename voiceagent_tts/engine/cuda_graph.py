@@ -66,7 +66,7 @@ class GraphCapture:
 def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Capture | None:
     """How functions of `stream` are captured; None on a device without graphs.
 
-    Tests and benchmarks replace this function to inject captures that fail.
+    Tests replace this function to inject captures that fail.
     """
     return None if stream is None else GraphCapture(device, stream)
 

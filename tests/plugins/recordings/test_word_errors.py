@@ -77,6 +77,11 @@ def test_what_is_said_is_compared_however_it_is_written(text: str, heard: str, e
     assert word_errors(text, heard, "en").rate > 0
 
 
+def test_spaces_of_korean_are_no_words() -> None:
+    """Writers set them as they like; what is said is compared by syllables."""
+    assert said_errors("저는 할 수 있다고 해요.", "저는 할수 있다고 해요", "ko").rate == 0
+
+
 def test_what_is_said_for_a_word_has_that_word_as_its_owner() -> None:
     """One word of the text, an amount, is six words of speech."""
     words = said_words("Pay $42.50 now.", "en")

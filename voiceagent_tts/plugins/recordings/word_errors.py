@@ -102,7 +102,8 @@ def said_errors(expected: str, heard: str, language: str) -> WordErrors:
 
 
 def _said(text: str, language: str) -> str:
-    return " ".join(word.text for word in said_words(text, language))
+    words = [word.text for word in said_words(text, language)]
+    return " ".join("".join(words) if language in CHARACTER_LANGUAGES else words)
 
 
 def _errors(wanted: str, got: str) -> WordErrors:

@@ -39,7 +39,7 @@ from voiceagent_tts.plugins.training.recording import (
     read_recording,
 )
 from voiceagent_tts.plugins.training.report import summarise, write_report
-from voiceagent_tts.text.language import detect_language
+from voiceagent_tts.text.language import detect_language, normalize_language
 
 _NAMED_CLIPS = 10
 _LETTERS_PER_S = (2.0, 35.0)
@@ -203,11 +203,19 @@ def _mismatch(
     if options.recogniser is None:
         return None
     heard = options.recogniser.transcribe(encoder.samples(entry.key), clip.language)
-    rate = said_errors(clip.text, heard, detect_language(clip.text, None)).rate
+    rate = said_errors(clip.text, heard, _language(clip)).rate
     if rate <= options.max_wer:
         return None
     detail = f"expected a word error rate of at most {options.max_wer:.0%}, got {rate:.0%}"
     return Rejection(clip.name, Problem.MISMATCH, detail)
+
+
+def _language(clip: Clip) -> str:
+    """The language that the manifest names, if it is one whose numbers can be read, else the text's."""
+    try:
+        return normalize_language(clip.language or "")
+    except InvalidRequestError:
+        return detect_language(clip.text, None)
 
 
 def _reject_duplicate(entry: ClipEntry, kept: list[ClipEntry]) -> ClipEntry | Rejection:
