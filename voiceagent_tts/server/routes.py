@@ -1,4 +1,4 @@
-"""Routes of the core: health checks and metrics for operators, and the list of voices for clients.
+"""Routes of the core: health checks, metrics, the OpenAPI document and the list of voices.
 
 Any answer to a health check shows that the event loop runs.
 """
@@ -72,7 +72,7 @@ async def health(request: Request) -> dict[str, Any]:
     }
 
 
-@router.get("/openapi.json", include_in_schema=False)
+@router.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
 async def document(request: Request) -> Response:
     """Answer with the OpenAPI document."""
     from voiceagent_tts.server.openapi import made_document  # here: few clients ask for it

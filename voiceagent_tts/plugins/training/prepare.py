@@ -211,7 +211,7 @@ def _mismatch(
 
 
 def _language(clip: Clip) -> str:
-    """The language that the manifest names, if it is one whose numbers can be read, else the text's."""
+    """The language that the manifest names, if its numbers can be read, else that of the text."""
     try:
         return normalize_language(clip.language or "")
     except InvalidRequestError:
