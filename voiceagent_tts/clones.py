@@ -1,8 +1,8 @@
 """The cloned voices in a folder: names of their files, and which of them a caller may know of.
 
-The core loads it where an engine speaks clones. A voice file is safetensors, whichever engine made it; of its
-contents only the header is read here, for the width of the embedding. What cannot be found or named is an
-`InvalidRequestError`.
+The core loads it where an engine speaks clones. A voice file is safetensors, whichever engine made
+it; of its contents only the header is read here, for the width of the embedding. What cannot be
+found or named is an `InvalidRequestError`.
 """
 
 import contextlib

@@ -3,9 +3,8 @@
 There is one for each context, in the client, the server and the engine worker; it travels between
 them as its W3C `traceparent`. Spans carry ids, names, counts and seconds, never text or keys. Those
 of server and worker are sent to a collector over OTLP/HTTP, a client's go where its program sends
-spans; a collector that is away costs spans, never a listener. The
-variables of OpenTelemetry's SDK apply: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`,
-`OTEL_TRACES_SAMPLER`.
+spans; a collector that is away costs spans, never a listener. The variables of OpenTelemetry's SDK
+apply: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`.
 """
 
 import os
