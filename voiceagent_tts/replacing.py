@@ -12,9 +12,15 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path; rename it to `path` when the block succeeds, else delete it.
 
+    A link keeps leading to its file. A device or a pipe is never replaced: `path` itself is given.
+
     Raises:
         InvalidRequestError: the file cannot be written.
     """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        yield path
+        return
     unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
     try:
         try:
