@@ -35,13 +35,39 @@ if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones
     from voiceagent_tts.lexicon import Entries, Pronunciation
     from voiceagent_tts.text.entries import EntryMatcher
-    from voiceagent_tts.word_times.processes import Aligners
 
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
 
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
+
+
+class WordFinders(Protocol):
+    """Processes that find the words of contexts whose engine reports none."""
+
+    @property
+    def supervisors(self) -> Mapping[str, Supervisor]:
+        """The processes by name, also those that are being restarted."""
+        ...
+
+    @property
+    def make_words(self) -> MakeWords:
+        """Makes the words of a context."""
+        ...
+
+    @property
+    def absent(self) -> "WordFinders":
+        """Stands for them in contexts whose words nobody wants: there all times are estimates."""
+        ...
+
+    async def start(self) -> None:
+        """Start the processes; an `EngineError` is raised where one is required and cannot."""
+        ...
+
+    async def close(self) -> None:
+        """Stop the processes; idempotent."""
+        ...
 
 
 class EngineProxy(Protocol):
@@ -52,7 +78,7 @@ class EngineProxy(Protocol):
         ...
 
     def connect(
-        self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"
+        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> tuple[Worker, MakeWords | None]:
         """Return what a context uses in place of its worker, and what makes its words."""
         ...
@@ -96,7 +122,7 @@ class Synthesizer:
         self,
         supervisors: Mapping[str, Supervisor],
         limits: Limits | None = None,
-        make_aligners: "Callable[[], Aligners] | None" = None,
+        make_aligners: Callable[[], WordFinders] | None = None,
         lexicon: "Entries | None" = None,
         overflow: Supervisor | None = None,
         clones_of: "Callable[[str | None], SeenClones] | None" = None,
@@ -110,7 +136,7 @@ class Synthesizer:
         self.workers = {**supervisors, _OVERFLOW: overflow} if overflow else self.supervisors
         self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
         self._make_aligners = make_aligners
-        self._aligners: Aligners | None = None
+        self._aligners: WordFinders | None = None
         self._uses_native_words = uses_native_words
         self.limits = limits or Limits()
         self._contexts: set[Context] = set()
@@ -321,18 +347,18 @@ class Synthesizer:
         self, worker: WorkerClient, request: ContextRequest
     ) -> tuple[Worker, MakeWords | None]:
         """Return a context's worker, and what makes its words; None if the engine reports them."""
-        aligners: Aligners | None = None
+        finders: WordFinders | None = None
         if not self._is_native(worker.capabilities):
             assert self._aligners is not None, "expected make_aligners for an engine without words"
-            aligners = self._aligners if request.options.wants_words else self._aligners.absent
+            finders = self._aligners if request.options.wants_words else self._aligners.absent
         if self.proxy is not None:
-            return self.proxy.connect(worker, request, aligners)
-        return worker, None if aligners is None else aligners.make_words
+            return self.proxy.connect(worker, request, finders)
+        return worker, None if finders is None else finders.make_words
 
     @property
     def has_word_times(self) -> bool:
         """Whether each engine sends word times, or aligners find them; else there are estimates."""
-        return self._is_all_native or (self._aligners is not None and self._aligners.has_any)
+        return self._is_all_native or bool(self.aligners)
 
     @property
     def _is_all_native(self) -> bool:
