@@ -35,36 +35,24 @@ their gender."""
 
 @dataclass(frozen=True, slots=True)
 class ListedVoice:
-    """A voice as servers list it.
-
-    Attributes:
-        details: its name, kind, language and gender.
-        worker: as in `Voice`.
-        alias_of: the voice that an alias stands for; None for a voice of its own.
-        stored: as in `Voice`.
-    """
+    """A voice as servers list it; `worker` and `stored` are as in `Voice`."""
 
     details: VoiceDetails
     worker: str
-    alias_of: str | None = None
+    alias_of: str | None = None  # the voice that an alias stands for
     stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A voice that a user can choose, and the worker that speaks it.
+    """A voice that a user can choose, and the worker that speaks it."""
 
-    Attributes:
-        name: its name, as its user knows it.
-        worker: the worker.
-        stored: name of a clone's file; empty for a voice of the worker's own.
-        version: `VoiceFolder.version` of a clone when it was chosen; empty for other voices.
-    """
-
-    name: str
+    name: str  # as its user knows it
     worker: str
     stored: str = field(default="", compare=False)
+    """Name of a clone's file; empty for a voice of the worker's own."""
     version: tuple[int, ...] = field(default=(), compare=False)
+    """`VoiceFolder.version` of a clone when it was chosen; empty for other voices."""
 
     @property
     def engine_name(self) -> str:
@@ -83,10 +71,6 @@ class VoiceBook:
     Args:
         clones: cloned voices, for workers with a `clone_width`; their folder may change at any
             time.
-
-    Attributes:
-        clones_alone: the folder of the clones if there are no other voices: the first of them is
-            the default.
     """
 
     def __init__(
@@ -105,7 +89,7 @@ class VoiceBook:
                 self._clone_workers.setdefault(capabilities.clone_width, worker)
             self._details |= {each.name: each for each in capabilities.voice_details}
         self._clones = clones if self._clone_workers else None
-        self.clones_alone: VoiceFolder | None = None
+        self.clones_alone: VoiceFolder | None = None  # if the first clone is the default voice
         if self._clones is not None and not any(self._ready_names()):
             self.clones_alone = self._clones.folder
 

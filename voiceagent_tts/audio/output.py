@@ -127,13 +127,10 @@ class MessageQueue:
 
     Args:
         max_bytes: maximum size of a message; a multiple of the size of a sample.
-
-    Attributes:
-        queued_bytes: bytes pushed and not yet popped.
     """
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_PCM_BYTES) -> None:
-        self.queued_bytes = 0
+        self.queued_bytes = 0  # pushed and not yet popped
         self._max_bytes = max_bytes
         self._pieces: deque[memoryview] = deque()
 

@@ -50,8 +50,7 @@ from voiceagent_tts.text.cut import TimedText
 
 _MAX_ANSWERS_BYTES = 64 * 1024
 """Memory of a socket's unsent answers beyond which no more messages are received."""
-_MAX_LOGGED = 10
-"""Number of ids in a line of the log."""
+_MAX_LOGGED = 10  # number of ids in a line of the log
 
 _log = structlog.get_logger(__name__)
 
@@ -61,8 +60,7 @@ class Session:
 
     def __init__(self, state: ServerState, websocket: WebSocket, dialect: Dialect) -> None:
         self.session_id = uuid.uuid4().hex
-        self.caller = caller_of(websocket.scope)
-        """The key and the address of the client."""
+        self.caller = caller_of(websocket.scope)  # the key and the address of the client
         self._state = state
         self._log = structlog.get_logger(__name__).bind(session_id=self.session_id)
         self._websocket = websocket

@@ -89,22 +89,16 @@ class ContextState(IntEnum):
 
 
 class EventQueue:
-    """The events that the reader of a context does not have yet; words overtake all others.
-
-    Attributes:
-        words: published words.
-        moved: better times of words that have left by an estimate.
-        others: audio and all other events.
-    """
+    """The events that the reader of a context does not have yet; words overtake all others."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self.notify = notify
         self.words: list[WordTimestamp] = []
-        self.moved: list[WordTimestamp] = []
+        self.moved: list[WordTimestamp] = []  # better times of words that left by an estimate
         self.others: deque[ContextEvent] = deque()
 
     def put(self, *events: ContextEvent) -> None:
-        """Append events other than words."""
+        """Append events other than words; each `put` notifies the reader."""
         if events:
             self.others += events
             self.notify()

@@ -106,17 +106,9 @@ class Synthesizer:
         clones_of: returns the clones that the owner of a context may use, or all without an owner;
             called if an engine speaks clones.
         uses_native_words: whether word times that an engine sends itself are used.
-
-    Attributes:
-        limits: limits of every context.
-        proxy: inserted by a plugin between contexts and workers; None without one.
-        supervisors: the engine workers by name.
-        voice_lexicons: set by a plugin; None without one.
-        voices: the voices that the workers speak; set by `start`.
-        workers: the engine workers by name, with that of the overflow.
     """
 
-    voices: VoiceBook
+    voices: VoiceBook  # set by `start`
 
     def __init__(
         self,
@@ -128,11 +120,11 @@ class Synthesizer:
         clones_of: "Callable[[str | None], SeenClones] | None" = None,
         uses_native_words: bool = True,
     ) -> None:
-        self.proxy: EngineProxy | None = None
+        self.proxy: EngineProxy | None = None  # set by a plugin, as the next
         self.voice_lexicons: VoiceLexicons | None = None
         self._clones_of = clones_of
         self._overflow = overflow
-        self.supervisors = dict(supervisors)
+        self.supervisors = dict(supervisors)  # of the engine workers, by name
         self.workers = {**supervisors, _OVERFLOW: overflow} if overflow else self.supervisors
         self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
         self._make_aligners = make_aligners

@@ -35,8 +35,7 @@ _WIDE_PUNCTUATION = (
 _SYLLABLE = rf"(?=[^\W_])[{_HAN}{_KANA}][{_JOINS_SYLLABLE}]*"
 _LETTER = rf"[^\W_{_HAN}{_KANA}]"
 _RUN = rf"{_LETTER}(?:[^{_HAN}{_KANA}{_WIDE_PUNCTUATION}]*{_LETTER})?"
-_CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")
-"""A word from its first letter or digit to its last."""
+_CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")  # a word from its first letter or digit to its last
 
 _TOKEN = re.compile(r"\S+")
 _SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")
