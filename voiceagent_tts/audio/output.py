@@ -93,10 +93,6 @@ class OutputStream:
 
     The bytes do not depend on how the PCM was cut into chunks. At 24 kHz there is no delay; at
     other rates the last milliseconds wait for the samples after them (see `Resampler`).
-
-    Args:
-        encoding: number format of the output samples.
-        sample_rate_hz: rate of the output samples.
     """
 
     def __init__(self, encoding: Encoding, sample_rate_hz: int) -> None:

@@ -17,7 +17,6 @@ class RefusedMessageError(InvalidRequestError):
 
     Args:
         message: a sentence: the field, what was expected, what came.
-        code: stable name of the failure.
         context_id: the context that the message names, if its id could be read.
         refuses_open: whether the refused message would have opened `context_id`, which now never
             opens.

@@ -134,7 +134,6 @@ class _Paced(asyncio.Protocol):
         self._owner = network_of(self.client[0]) if self.client else ""
 
     def data_received(self, data: bytes) -> None:
-        """Work on `data` now or later."""
         is_first, self._unread = not self._unread, self._unread + data
         if is_first:
             self._read_in_turn()

@@ -78,7 +78,6 @@ class _FewFiles:
         self._next_at = 0.0
 
     def __call__(self, loop: asyncio.AbstractEventLoop, report: dict[str, Any]) -> None:
-        """Warn of a lack of files; leave everything else to asyncio."""
         error = report.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(report)

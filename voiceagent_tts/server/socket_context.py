@@ -419,10 +419,6 @@ class ContextWriter:
         """Cancel the context, and drop the audio that has not been sent.
 
         Once `done` waits only for the last audio to be marked and sent, it is too late: both leave.
-
-        Args:
-            played_ms: as for the message `cancel`.
-            waiting_text: text of the client that the context has not received.
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
@@ -552,13 +548,7 @@ class ContextWriter:
 def provenance_of(
     delivered: DeliveredAudio, model: str, *, is_complete: bool = True
 ) -> ProvenanceFields:
-    """Describe a context's audio.
-
-    Args:
-        delivered: the audio.
-        model: model that generated the audio.
-        is_complete: whether all of it was sent, so that its digest is known.
-    """
+    """Describe the audio that a model has made; its digest is known once all of it was sent."""
     return ProvenanceFields(
         sha256=delivered.sha256 if is_complete else None,
         model=model,

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 _MIN_LEAD_S = 0.2  # minimum lead: a shorter one is used up by timers and the delay of the resampler
 _LONGEST_STEP_S = 0.5
-_SILENCE = bytes(MAX_MESSAGE_PCM_BYTES)
-"""A piece of a break; all pieces share it, so that a long break takes no memory."""
+_SILENCE = bytes(MAX_MESSAGE_PCM_BYTES)  # a piece of a break; all share it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ class ListenerClock:
         self._stretch = None if speed == 1.0 else _new_stretch(speed)
         self._engine_end_sample = 0
         self._breaks: list[_Break] = []
-        self._expected_breaks: deque[Pause] = deque()
-        """Breaks that wait for the audio of the text before them."""
+        self._expected_breaks: deque[Pause] = deque()  # wait for the audio of the text before them
 
     # Audio.
 

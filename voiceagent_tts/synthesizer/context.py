@@ -12,8 +12,6 @@
    left.
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
    was heard and what was not. The reader of the last event calls `close`.
-
-Sockets and wire messages are the server's task.
 """
 
 import asyncio
@@ -69,9 +67,7 @@ from voiceagent_tts.synthesizer.workers import FindWorker, OnFree, Speaker, Work
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
-STEPS_AT_ONCE = 3
-"""Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
-each."""
+STEPS_AT_ONCE = 3  # in one iteration of the event loop: each speaks one segment and takes 1 ms
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
 _MAX_FLUSHES = 1_000  # whose answers the reader of a context does not have yet
 _LANGUAGE = WarningCode.LANGUAGE_UNAVAILABLE
@@ -206,7 +202,11 @@ class Context:
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
-        self._words = self._words_by(make_words)
+        clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
+        if make_words is None:
+            self._words = Words(*clocks, verbatim)
+        else:
+            self._words = make_words(*clocks, request.voice.recording, self._on_times, verbatim)
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
         self._language_checked_end = 0  # of the text whose language was checked
@@ -224,12 +224,6 @@ class Context:
         self._timer_at = 0.0
         self._speaker.prepare()
         self._set_timer(self._milestones.opened_at)
-
-    def _words_by(self, make: MakeWords | None) -> Words:
-        clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
-        if make is None:
-            return Words(*clocks, verbatim)
-        return make(*clocks, self.request.voice.recording, self._on_times, verbatim)
 
     @property
     def voice(self) -> Voice:
@@ -310,7 +304,6 @@ class Context:
 
     @property
     def _can_read(self) -> bool:
-        """Whether there is something to read or to speak, and the engine is not far behind."""
         if self.state >= ContextState.ENDED or not (self._intake.received or self._intake.divided):
             return False
         return not (self._speaker.is_active and self._intake.is_far_ahead)
@@ -340,7 +333,6 @@ class Context:
             self.fail(VoiceAgentError.wrapping(error))
 
     def _speak(self, part: TextPart, now: float) -> None:
-        """Speak a segment and announce its words, or act on what stands between segments."""
         if self.state >= ContextState.ENDED:
             return
         match part:
@@ -483,7 +475,7 @@ class Context:
 
     @property
     def has_words_next(self) -> bool:
-        """Whether `next_event` would return words, or better times of words."""
+        """Whether `next_event` would return `ContextWords` or `ContextWordsMoved`."""
         return self._events.has_words_next
 
     @property

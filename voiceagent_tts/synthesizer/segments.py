@@ -2,8 +2,7 @@
 
 `Intake` keeps the verbatim text, counts its characters, and divides it in bounded steps. Segments
 have the readings of the context's lexicons and markup. `due_at` says when more of them will follow
-without new text. `Turns` says when contexts, and connections, may use the event loop. The current
-time is an argument everywhere.
+without new text. `Turns` says when contexts, and connections, may use the event loop.
 """
 
 import asyncio
@@ -216,7 +215,6 @@ class Intake:
         self.divided.clear()
 
     def _divide_next(self, now: float) -> None:
-        """Divide a few characters, or all that is buffered before a flush or the end."""
         match received := self.received.popleft():
             case str():
                 if rest := received[_READ_CHARS:]:

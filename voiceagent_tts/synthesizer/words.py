@@ -56,9 +56,8 @@ class Words:
         self._playout = playout
         self._verbatim = verbatim
         self._is_broken_off = False
-        self._reported: deque[tuple[Source, WordTimestamp]] = deque()
-        """Words of the engine that are not published, on its clock."""
-        self._last_start = 0  # start of the last word that was, on the engine's clock
+        self._reported: deque[tuple[Source, WordTimestamp]] = deque()  # and not yet published
+        self._last_start = 0  # of the last word that was, on the engine's clock
 
     @property
     def next_char(self) -> int | None:
@@ -94,12 +93,7 @@ class Words:
         self.has_all_audio = True
 
     def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
-        """Add the engine's own word times.
-
-        Args:
-            words: the words, in order.
-            is_cached: whether they are those of a whole segment whose audio was made before.
-        """
+        """Add the engine's own words, in order; cached ones are those of a whole segment."""
         source = Source.CACHE if is_cached else Source.NATIVE
         self._reported += ((source, word) for word in words)
 

@@ -60,9 +60,7 @@ OnCancelled = Callable[[float], None]
 """Receives, for each cancel, the seconds until the worker had freed the row."""
 
 _CHECKS = 4  # for signs of life within the heartbeat timeout
-_LAST_MESSAGES_S = 10.0
-"""Longest wait for the last messages of a process that has ended; on a busy machine it takes a
-fraction of a second."""
+_LAST_MESSAGES_S = 10.0  # longest wait for those of an ended process; most take less than 1 s
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 """Pauses between attempts to start a worker, each twice as long as the one before."""
 _SOON_S = 600.0
@@ -244,7 +242,6 @@ class WorkerClient:
         return attached.handler
 
     def _end(self, why: str) -> None:
-        """Free all rows of a process that has ended, then fail its contexts."""
         self.closed.set()
         for attached in self._contexts.values():
             attached.cancelled_at = None  # no cancel freed this row

@@ -1,7 +1,6 @@
 """The cut: which part of a text was heard, given its word times and the samples that were played.
 
-A word counts as heard from its first sample on, which is how agent frameworks commit words. This
-module knows no clock and no network: the caller passes the number of samples played.
+A word counts as heard from its first sample on, which is how agent frameworks commit words.
 """
 
 from bisect import bisect_left

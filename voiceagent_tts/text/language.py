@@ -155,7 +155,6 @@ def script_name(letter: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _script(letter: str) -> str:
-    """Script of a letter, from its Unicode name."""
     return SCRIPTS.get(script_name(letter), "other")
 
 

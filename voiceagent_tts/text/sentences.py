@@ -2,7 +2,7 @@
 
 Abbreviations come from `text/abbreviations.py` and `sentencex`, which judges one border at a time
 from the last few words, so no result depends on later text. In a text of no known language a full
-stop ends a sentence unless one of our languages has an abbreviation there. No text is kept here.
+stop ends a sentence unless one of our languages has an abbreviation there.
 """
 
 import re

@@ -5,8 +5,6 @@ kana, long-vowel and combining marks that follow it; a Latin or digit run inside
 word. Closing punctuation joins the word before it, opening punctuation the word after it. A token
 without a letter or digit (emoji, `---`) joins the word before it, or the first word if there is
 none before; the white space between is then part of that word.
-
-This module knows no language, no markdown and no pronunciation.
 """
 
 import re
