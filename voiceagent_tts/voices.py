@@ -3,7 +3,7 @@
 A name that no voice has is an `InvalidRequestError`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
-from voiceagent_tts.text.language import nearest_accent
+from voiceagent_tts.text.language import nearest_accent, normalize_language
 
 if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones, VoiceFolder
@@ -279,6 +279,32 @@ class VoiceBook:
 def leaves_choice(name: str | None) -> bool:
     """Whether a client that sends this name of a voice has named none of its own."""
     return name is None or name.casefold() in ALIASES
+
+
+def has_own_language(voice: Voice, capabilities: Capabilities) -> bool:
+    """Whether a voice belongs to one language, so that its text is not checked for others."""
+    name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
+    return name in [each.name for each in capabilities.voice_details if each.kind == "language"]
+
+
+def spoken_language(name: str, voice: Voice, languages: Sequence[str]) -> tuple[str, str]:
+    """Return the code that a voice speaks for a language, and a sentence if the accent differs.
+
+    Raises:
+        InvalidRequestError: with code `invalid_language`, if it is none of its `languages`.
+    """
+    wanted = normalize_language(name)
+    language, is_wanted = nearest_accent(wanted, languages)
+    known = ", ".join(languages)
+    if language is None:
+        raise InvalidRequestError(
+            f"expected a language of voice {voice.name!r} ({known}), got {wanted!r}",
+            code=ErrorCode.INVALID_LANGUAGE,
+        )
+    return language, "" if is_wanted else (
+        f"voice {voice.name!r} has no accent of its own for {wanted} and speaks {language}; its "
+        f"languages are {known}"
+    )
 
 
 _NO_VOICE = "no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one"

@@ -650,7 +650,6 @@ class Context:
         return True
 
     def _answer_flushes(self) -> None:
-        """Answer flushes in order: each when its text is generated and its words are published."""
         while self._flushes and self._flushes[0].char_end <= self._intake.generated_char_end:
             self._spoken_flushes.append((self._flushes.popleft(), self._listener.end_sample))
         next_char = self._words.next_char
@@ -695,10 +694,7 @@ class Context:
             self._advance(now)
 
     def _warn(self, warning: ContextWarned | None) -> None:
-        """Send the client one warning of each kind, from the engine or the server.
-
-        With `is_strict`, text in a language that the voice does not speak ends the context.
-        """
+        """Send one warning of each kind; with `is_strict`, a wrong language ends the context."""
         if warning is None or warning.code in self._warned:
             return
         if self.request.options.is_strict and warning.code == _LANGUAGE:
@@ -710,7 +706,6 @@ class Context:
     # The end.
 
     def _end(self, reason: DoneReason) -> None:
-        """Free the row; the reader still receives queued events, as playback allows."""
         self._reason = reason
         self.state = ContextState.ENDED
         self._stop_timer()

@@ -320,7 +320,6 @@ class Intake:
         return [replace(each, language=language or each.language) for each in silent]
 
     def _with_readings(self, segment: Segment) -> Segment:
-        """Give a segment its readings, and count its characters."""
         self.divided_char_end += len(segment.text)
         if not self._readings:
             return segment

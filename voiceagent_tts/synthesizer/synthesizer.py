@@ -7,7 +7,7 @@ import asyncio
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -28,8 +28,14 @@ from voiceagent_tts.synthesizer.workers import (
     WorkerClient,
     preparation_of,
 )
-from voiceagent_tts.text.language import nearest_accent, normalize_language
-from voiceagent_tts.voices import Voice, VoiceBook, leaves_choice
+from voiceagent_tts.text.language import normalize_language
+from voiceagent_tts.voices import (
+    Voice,
+    VoiceBook,
+    has_own_language,
+    leaves_choice,
+    spoken_language,
+)
 
 if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones
@@ -363,9 +369,11 @@ class Synthesizer:
         self, options: ContextOptions, voice: Voice, capabilities: Capabilities
     ) -> ContextRequest:
         languages = self.voices.languages(voice, capabilities)
-        language, warnings = _language(_named_language(options), voice, languages)
+        language, warnings = None, ()
+        if (name := _named_language(options)) is not None:
+            language, change = spoken_language(name, voice, languages)
+            warnings = (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, change),) if change else ()
         feeding = _feeding(options.text_feeding, voice, capabilities)
-        has_own_language = _has_own_language(voice, capabilities)
         speech, stretch = options.speech, options.speech.speed
         if capabilities.has_native_speed:
             native_speed = min(max(speech.speed, MIN_NATIVE_SPEED), MAX_NATIVE_SPEED)
@@ -380,7 +388,7 @@ class Synthesizer:
             self._lexicons_of(options, voice),
             capabilities.reads_ipa,
             warnings,
-            languages=() if has_own_language else languages,
+            languages=() if has_own_language(voice, capabilities) else languages,
         )
 
     def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
@@ -401,12 +409,6 @@ def _matcher(items: "tuple[tuple[str, Pronunciation], ...]", _key: object = "") 
     from voiceagent_tts.text.entries import EntryMatcher
 
     return EntryMatcher(dict(items))
-
-
-def _has_own_language(voice: Voice, capabilities: Capabilities) -> bool:
-    """Whether a voice belongs to one language, so that its text is not checked for others."""
-    name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
-    return name in [each.name for each in capabilities.voice_details if each.kind == "language"]
 
 
 def _refusal(
@@ -434,28 +436,6 @@ def _named_language(options: ContextOptions) -> str | None:
     """Return the language that the client requested; None to detect it for each segment."""
     name = options.language
     return None if name is None or name.casefold() == "auto" else name
-
-
-def _language(
-    name: str | None, voice: Voice, languages: Sequence[str]
-) -> tuple[str | None, tuple[ContextWarned, ...]]:
-    """Return the code that the voice speaks for a language, and a warning if accents differ."""
-    if name is None:
-        return None, ()
-    wanted = normalize_language(name)
-    language, is_wanted = nearest_accent(wanted, languages)
-    if language is None:
-        raise InvalidRequestError(
-            f"expected a language of voice {voice.name!r} ({', '.join(languages)}), got {wanted!r}",
-            code=ErrorCode.INVALID_LANGUAGE,
-        )
-    if is_wanted:
-        return language, ()
-    message = (
-        f"voice {voice.name!r} has no accent of its own for {wanted} and speaks {language}; its "
-        f"languages are {', '.join(languages)}"
-    )
-    return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:
