@@ -274,11 +274,8 @@ class SocketWriter:
     """Sends what one socket has to send, from one task, until the socket is closed.
 
     Each context that has something to send gets one message per turn, so that contexts share the
-    socket evenly. In a sequential dialect only the oldest context speaks.
-
-    Args:
-        is_sequential: whether contexts speak one after the other.
-        on_over: called with each context whose `done` is being sent.
+    socket evenly. In a sequential dialect only the oldest context speaks. `on_over` is called with
+    each context whose `done` is being sent.
     """
 
     def __init__(
@@ -290,8 +287,7 @@ class SocketWriter:
         is_sequential: bool,
         on_over: Callable[[SocketContext], None],
     ) -> None:
-        self.contexts: dict[str, SocketContext] = {}
-        """The contexts whose `done` has not been sent, oldest first."""
+        self.contexts: dict[str, SocketContext] = {}  # without `done`, the oldest first
         self._websocket = websocket
         self._state = state
         self._session_id = session_id

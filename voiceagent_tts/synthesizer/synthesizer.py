@@ -368,9 +368,10 @@ class Synthesizer:
     def _resolve(
         self, options: ContextOptions, voice: Voice, capabilities: Capabilities
     ) -> ContextRequest:
+        name, language, warnings = _named_language(options), None, ()
         languages = self.voices.languages(voice, capabilities)
-        language, warnings = None, ()
-        if (name := _named_language(options)) is not None:
+        checked_languages = () if has_own_language(voice, capabilities) else languages
+        if name is not None:
             language, change = spoken_language(name, voice, languages)
             warnings = (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, change),) if change else ()
         feeding = _feeding(options.text_feeding, voice, capabilities)
@@ -388,7 +389,7 @@ class Synthesizer:
             self._lexicons_of(options, voice),
             capabilities.reads_ipa,
             warnings,
-            languages=() if has_own_language(voice, capabilities) else languages,
+            languages=checked_languages,
         )
 
     def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
