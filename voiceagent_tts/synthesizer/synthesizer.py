@@ -71,10 +71,6 @@ class WordFinders(Protocol):
         """Start the processes; an `EngineError` is raised where one is required and cannot."""
         ...
 
-    async def close(self) -> None:
-        """Stop the processes; idempotent."""
-        ...
-
 
 class EngineProxy(Protocol):
     """A plugin between contexts and their workers, which may speak a part of the text itself."""
@@ -170,10 +166,8 @@ class Synthesizer:
         """Cancel every context and stop the workers; idempotent."""
         for context in list(self._contexts):
             context.cancel()
-        closing = [supervisor.close() for supervisor in self.workers.values()]
-        if self._aligners is not None:
-            closing.append(self._aligners.close())
-        await asyncio.gather(*closing)
+        closing = (*self.workers.values(), *self.aligners.values())
+        await asyncio.gather(*(supervisor.close() for supervisor in closing))
 
     def fail_contexts(self, error: VoiceAgentError, owner: str | None = None) -> None:
         """End the open contexts of `owner`, by default all, with `error`."""

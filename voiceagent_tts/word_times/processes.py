@@ -87,10 +87,6 @@ class Aligners:
         self._supervisors[source] = [s for s in self._supervisors[source] if s.worker is not None]
         _log.error("aligner_unavailable", aligner=source.name.lower(), error=str(error))
 
-    async def close(self) -> None:
-        """Stop the processes; idempotent."""
-        await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
-
     @property
     def supervisors(self) -> dict[str, Supervisor]:
         """The processes by name, also those that are being restarted."""
