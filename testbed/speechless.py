@@ -17,6 +17,7 @@ from voiceagent_tts.seam.commands import Append, Command, Submit
 from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio, Done, SegmentEnd
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.synthesizer import WordFinders
 from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, Worker
 from voiceagent_tts.word_times.aligned_words import AlignedWords
@@ -26,14 +27,13 @@ from voiceagent_tts.word_times.aligners import (
     OnAlignerEvent,
     VoiceLevels,
 )
-from voiceagent_tts.word_times.processes import Aligners
 
 
 class SpeechlessProxy(CachingProxy):
     """Puts the cache of phrases, and behind it a worker that says nothing, before each worker."""
 
     def connect(
-        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
+        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> tuple[Worker, MakeWords | None]:
         return super().connect(_Speechless(worker.capabilities), request, None)
 
@@ -53,7 +53,7 @@ class BriefProxy(CachingProxy):
         self._has_aligner = has_aligner
 
     def connect(
-        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
+        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> tuple[Worker, MakeWords | None]:
         brief = _Speechless(worker.capabilities, ms_to_samples(500))
         return super().connect(brief, request, None)[0], partial(AlignedWords, self._attach)

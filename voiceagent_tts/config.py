@@ -37,8 +37,7 @@ from voiceagent_tts.settings.plugins import (
 _ENV_PREFIX = "VOICEAGENT_TTS_"
 UPSTREAM_KEY = f"{_ENV_PREFIX}UPSTREAM_KEY"
 """The variable with the key for the upstream, which the server's worker reads, too."""
-CLIENT_KEY = f"{_ENV_PREFIX}API_KEY"
-"""The variable with the key that clients send."""
+CLIENT_KEY = f"{_ENV_PREFIX}API_KEY"  # the variable with the key that clients send
 _OTHER_VARIABLES = ("CONFIG", "URL", "API_KEY", "WORKER_RUNG", "JUDGE_KEY", "WHISPER_KEY")
 """Variables that are no settings of the server: its file, a client's server and key, what a worker
 tells its successor, and the keys of other servers that commands ask."""

@@ -62,26 +62,19 @@ class Word:
     char_end: int
 
 
-EXACT_CONFIDENCE = 0.95
-"""Confidence from which a word's time counts as exact, here and on the wire."""
+EXACT_CONFIDENCE = 0.95  # confidence from which a word's time counts as exact, here and on the wire
 
 
 @dataclass(frozen=True, slots=True)
 class WordTimestamp:
-    """Time of a word on its context's clock.
-
-    Args:
-        word: the word.
-        start_sample: where it begins.
-        end_sample: where it ends; None while that is unknown.
-        confidence: probability that the word begins within 200 ms of `start_sample`; 1.0 for times
-            of the engine itself.
-    """
+    """Time of a word on its context's clock."""
 
     word: Word
     start_sample: int
-    end_sample: int | None
+    end_sample: int | None  # None while that is unknown
     confidence: float
+    """Probability that the word begins within 200 ms of `start_sample`; 1.0 for times of the engine
+    itself."""
 
     @property
     def is_exact(self) -> bool:
@@ -118,19 +111,14 @@ class Reading:
 
     The span counts as one word. In the text of a segment it is masked by as many letters, so that
     nothing splits it.
-
-    Args:
-        char_start: offset of the span in the context's text.
-        char_end: offset of the first character after it.
-        said: what is said, in letters.
-        ipa: what is said, in the International Phonetic Alphabet, for engines that read it; None
-            where only the letters are known.
     """
 
-    char_start: int
-    char_end: int
-    said: str
+    char_start: int  # of the span in the context's text
+    char_end: int  # of the first character after it
+    said: str  # in letters
     ipa: str | None = None
+    """What is said, in the International Phonetic Alphabet, for engines that read it; None where
+    only the letters are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +131,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Part of a context's text that an engine speaks in one run; joined, they are the text.
+    """Part of a context's text that an engine speaks in one run; joined, they are the text."""
 
-    Args:
-        text: its characters; a span with a reading is masked.
-        char_start: offset of the first character in the context's text.
-        readings: how spans of it are said, in order.
-    """
-
-    text: str
-    char_start: int
-    readings: tuple[Reading, ...] = ()
+    text: str  # a span with a reading is masked
+    char_start: int  # of its first character in the context's text
+    readings: tuple[Reading, ...] = ()  # how spans of it are said, in order
 
     @property
     def char_end(self) -> int:
@@ -187,17 +169,12 @@ class PlayoutClock:
 
     Args:
         speed: rate at which the listener plays the samples; 1.0 is their own.
-
-    Attributes:
-        sent_samples: audio sent so far.
-        playout_end: time at which playback of it ends.
-        underrun_s: total length of the underruns between sent audio.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
-        self.sent_samples = 0
-        self.playout_end = 0.0
-        self.underrun_s = 0.0
+        self.sent_samples = 0  # so far
+        self.playout_end = 0.0  # time at which playback of these ends
+        self.underrun_s = 0.0  # total length of the underruns between sent audio
         self._speed = speed
 
     def send(self, samples: int, now: float) -> float:

@@ -5,14 +5,11 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""From glibc's malloc.h."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
-_FULL_AFTER = 200
-"""Collections of the middle generation between two full ones."""
+_FULL_AFTER = 200  # collections of the middle generation between two full ones
 
-_LARGE_BLOCK_BYTES = 4 << 20
-"""More than any array that a server makes for a frame of audio."""
+_LARGE_BLOCK_BYTES = 4 << 20  # more than any array that a server makes for a frame of audio
 _KEPT_BYTES = 16 << 20
 """Freed memory that a thread keeps for its next blocks. The first limit alone sets this one to 128
 kB: every array of a marked frame came from the system anew, which doubled the time of marking."""

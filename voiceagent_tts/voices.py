@@ -3,7 +3,7 @@
 A name that no voice has is an `InvalidRequestError`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
-from voiceagent_tts.text.language import nearest_accent
+from voiceagent_tts.text.language import nearest_accent, normalize_language
 
 if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones, VoiceFolder
@@ -35,36 +35,24 @@ their gender."""
 
 @dataclass(frozen=True, slots=True)
 class ListedVoice:
-    """A voice as servers list it.
-
-    Attributes:
-        details: its name, kind, language and gender.
-        worker: as in `Voice`.
-        alias_of: the voice that an alias stands for; None for a voice of its own.
-        stored: as in `Voice`.
-    """
+    """A voice as servers list it; `worker` and `stored` are as in `Voice`."""
 
     details: VoiceDetails
     worker: str
-    alias_of: str | None = None
+    alias_of: str | None = None  # the voice that an alias stands for
     stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A voice that a user can choose, and the worker that speaks it.
+    """A voice that a user can choose, and the worker that speaks it."""
 
-    Attributes:
-        name: its name, as its user knows it.
-        worker: the worker.
-        stored: name of a clone's file; empty for a voice of the worker's own.
-        version: `VoiceFolder.version` of a clone when it was chosen; empty for other voices.
-    """
-
-    name: str
+    name: str  # as its user knows it
     worker: str
     stored: str = field(default="", compare=False)
+    """Name of a clone's file; empty for a voice of the worker's own."""
     version: tuple[int, ...] = field(default=(), compare=False)
+    """`VoiceFolder.version` of a clone when it was chosen; empty for other voices."""
 
     @property
     def engine_name(self) -> str:
@@ -83,10 +71,6 @@ class VoiceBook:
     Args:
         clones: cloned voices, for workers with a `clone_width`; their folder may change at any
             time.
-
-    Attributes:
-        clones_alone: the folder of the clones if there are no other voices: the first of them is
-            the default.
     """
 
     def __init__(
@@ -105,7 +89,7 @@ class VoiceBook:
                 self._clone_workers.setdefault(capabilities.clone_width, worker)
             self._details |= {each.name: each for each in capabilities.voice_details}
         self._clones = clones if self._clone_workers else None
-        self.clones_alone: VoiceFolder | None = None
+        self.clones_alone: VoiceFolder | None = None  # if the first clone is the default voice
         if self._clones is not None and not any(self._ready_names()):
             self.clones_alone = self._clones.folder
 
@@ -295,6 +279,32 @@ class VoiceBook:
 def leaves_choice(name: str | None) -> bool:
     """Whether a client that sends this name of a voice has named none of its own."""
     return name is None or name.casefold() in ALIASES
+
+
+def has_own_language(voice: Voice, capabilities: Capabilities) -> bool:
+    """Whether a voice belongs to one language, so that its text is not checked for others."""
+    name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
+    return name in [each.name for each in capabilities.voice_details if each.kind == "language"]
+
+
+def spoken_language(name: str, voice: Voice, languages: Sequence[str]) -> tuple[str, str]:
+    """Return the code that a voice speaks for a language, and a sentence if the accent differs.
+
+    Raises:
+        InvalidRequestError: with code `invalid_language`, if it is none of its `languages`.
+    """
+    wanted = normalize_language(name)
+    language, is_wanted = nearest_accent(wanted, languages)
+    known = ", ".join(languages)
+    if language is None:
+        raise InvalidRequestError(
+            f"expected a language of voice {voice.name!r} ({known}), got {wanted!r}",
+            code=ErrorCode.INVALID_LANGUAGE,
+        )
+    return language, "" if is_wanted else (
+        f"voice {voice.name!r} has no accent of its own for {wanted} and speaks {language}; its "
+        f"languages are {known}"
+    )
 
 
 _NO_VOICE = "no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one"

@@ -32,7 +32,8 @@ async def aligners() -> AsyncIterator[Aligners]:
     started = Aligners({Source.ONLINE: supervisors})
     await started.start()
     yield started
-    await started.close()
+    for each in supervisors:
+        await each.close()
 
 
 def attach(aligners: Aligners) -> "tuple[list[AlignerHandle], asyncio.Queue[AlignEvent]]":
@@ -104,11 +105,10 @@ async def test_an_aligner_that_cannot_start_is_left_out() -> None:
         assert [handle.source for handle in attach(aligners)[0]] == [Source.ONLINE]
         assert list(aligners.supervisors) == ["online-0"]
     finally:
-        await aligners.close()
+        await aligners.supervisors["online-0"].close()
 
 
 async def test_a_required_aligner_must_start() -> None:
     aligners = Aligners({Source.FORCED: [Supervisor(BROKEN)]}, is_required=True)
     with pytest.raises(EngineError, match="ended with status 2"):
         await aligners.start()
-    await aligners.close()

@@ -11,15 +11,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request.
+    """Who sends a request."""
 
-    Args:
-        ip: address of the client.
-        key_id: id of its key; None on a server without keys.
-    """
-
-    ip: str
-    key_id: str | None = None
+    ip: str  # address of the client
+    key_id: str | None = None  # id of its key; None on a server without keys
 
     @property
     def owner(self) -> str:

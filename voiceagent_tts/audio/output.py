@@ -93,10 +93,6 @@ class OutputStream:
 
     The bytes do not depend on how the PCM was cut into chunks. At 24 kHz there is no delay; at
     other rates the last milliseconds wait for the samples after them (see `Resampler`).
-
-    Args:
-        encoding: number format of the output samples.
-        sample_rate_hz: rate of the output samples.
     """
 
     def __init__(self, encoding: Encoding, sample_rate_hz: int) -> None:
@@ -127,13 +123,10 @@ class MessageQueue:
 
     Args:
         max_bytes: maximum size of a message; a multiple of the size of a sample.
-
-    Attributes:
-        queued_bytes: bytes pushed and not yet popped.
     """
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_PCM_BYTES) -> None:
-        self.queued_bytes = 0
+        self.queued_bytes = 0  # pushed and not yet popped
         self._max_bytes = max_bytes
         self._pieces: deque[memoryview] = deque()
 

@@ -17,7 +17,6 @@ class RefusedMessageError(InvalidRequestError):
 
     Args:
         message: a sentence: the field, what was expected, what came.
-        code: stable name of the failure.
         context_id: the context that the message names, if its id could be read.
         refuses_open: whether the refused message would have opened `context_id`, which now never
             opens.
@@ -103,14 +102,10 @@ def _described(value: object) -> str:
 class WireState(Enum):
     """State of a context by the messages sent so far; decides which messages are legal."""
 
-    OPEN = auto()
-    """The context accepts text."""
-    ENDED = auto()
-    """The client sent `end`: no more text will come."""
-    CANCELLING = auto()
-    """The client sent `cancel`; `cancelled` has not been sent."""
-    CANCELLED = auto()
-    """The server sent `cancelled`; only `done` may follow."""
+    OPEN = auto()  # the context accepts text
+    ENDED = auto()  # the client sent `end`: no more text will come
+    CANCELLING = auto()  # the client sent `cancel`; `cancelled` has not been sent
+    CANCELLED = auto()  # the server sent `cancelled`; only `done` may follow
 
 
 def context_exists(context_id: str) -> RefusedMessageError:

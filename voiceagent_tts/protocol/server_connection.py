@@ -56,8 +56,7 @@ from voiceagent_tts.protocol.refusals import (
     context_not_found,
 )
 
-WireMessages = list[str | bytes]
-"""WebSocket messages to send, in order."""
+WireMessages = list[str | bytes]  # WebSocket messages to send, in order
 
 MakeMessages = Callable[[], list[str]]
 """Makes expensive messages, such as compressed audio; called in a thread."""
@@ -80,11 +79,9 @@ class Answer:
     data: str | MakeMessages
 
 
-Closing = tuple[int, str]
-"""Code and reason with which to close a socket."""
+Closing = tuple[int, str]  # code and reason with which to close a socket
 
-Command = ClientMessage | Answer
-"""Commands to the server from a client's messages."""
+Command = ClientMessage | Answer  # commands to the server from a client's messages
 
 
 class Dialect(Protocol):
@@ -176,9 +173,6 @@ class ServerConnection:
         limits: what this server allows; sent in `ready`.
         dialect: the client's protocol; None for `tts.v1`.
         max_tombstones: number of ids of ended contexts to remember, the newest.
-
-    Attributes:
-        dialect: as given.
     """
 
     def __init__(

@@ -55,5 +55,4 @@ AlignEvent = Aligned | Done | Cancelled | Failed
 AlignInbox = Callable[[], list[AlignCommand]]
 """Returns the commands that have arrived since the last call; never blocks."""
 
-AlignOutbox = Callable[[AlignEvent], None]
-"""Sends one answer; returns when it is on its way."""
+AlignOutbox = Callable[[AlignEvent], None]  # sends one answer; returns when it is on its way

@@ -37,11 +37,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The arrays of the online aligner and of hibari's signal processing are small: more threads would
 only use cores that others need."""
 
-LOADING_S = 600.0
-"""A model of several gigabytes may be on a slow disk."""
+LOADING_S = 600.0  # a model of several gigabytes may be on a slow disk
 
-ABSENT = "not on this machine"
-"""The place of a published model that was not downloaded."""
+ABSENT = "not on this machine"  # the place of a published model that was not downloaded
 
 
 @dataclass(frozen=True, slots=True)

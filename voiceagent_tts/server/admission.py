@@ -36,19 +36,12 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a context comes from.
-
-    Args:
-        caller: the key and the address.
-        path: the route.
-        ids: ids of the request or the socket, and of the context, by name.
-        traceparent: the caller's W3C `traceparent`, as received; None without one.
-    """
+    """Where a context comes from."""
 
     caller: Caller
-    path: str
-    ids: Mapping[str, str]
-    traceparent: str | None = None
+    path: str  # of the route
+    ids: Mapping[str, str]  # of the request or the socket, and of the context, by name
+    traceparent: str | None = None  # the caller's, as W3C has it; None without one
 
 
 class ContextObserver(Protocol):
@@ -89,12 +82,7 @@ class AdmittedContext:
 
 
 class ContextOpener:
-    """Opens the contexts of all callers.
-
-    Attributes:
-        on_request: receive each request for a context, and may change its options.
-        observers: record what becomes of contexts.
-    """
+    """Opens the contexts of all callers."""
 
     def __init__(
         self, synthesizer: Synthesizer, limiter: "Limiter | None", metrics: Metrics
@@ -103,6 +91,7 @@ class ContextOpener:
         self._synthesizer = synthesizer
         self._limiter = limiter
         self.on_request: list[Callable[[Origin, ContextOptions], ContextOptions]] = []
+        """Receive each request for a context, and may change its options."""
         self.observers: list[ContextObserver] = []
         self._announced: dict[str, deque[ContextOptions]] = {}
 

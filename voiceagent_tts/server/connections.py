@@ -25,13 +25,11 @@ from voiceagent_tts.server.auth import owner_of
 from voiceagent_tts.server.state import CLOSE_GRACE_S
 from voiceagent_tts.synthesizer.segments import Turns
 
-REQUEST_S = 10.0
-"""Time in which a new connection sends the headers of a request."""
+REQUEST_S = 10.0  # time in which a new connection sends the headers of a request
 MAX_HEAD_BYTES = 16 * 1024
 """What is kept of headers that have not ended, also of those behind a body."""
 _MAX_HEAD_LINES = 256
-_MAX_DISCARDED_BYTES = 32 << 20
-"""The largest body that a route accepts."""
+_MAX_DISCARDED_BYTES = 32 << 20  # the largest body that a route accepts
 _MAX_FRAGMENTS = 1024
 _UNFINISHED_BYTES = 128 * 1024
 """What each socket may have of a message that has not ended: twice what a message may be."""
@@ -95,17 +93,13 @@ class Listener(socket.socket):
 class _LoopTurns:
     """What connections may do in one iteration of an event loop: thousands may send at once.
 
-    Attributes:
-        reads: what is read from connections; costs are bytes.
-        messages: whole messages of sockets; costs are bytes. What they ask for has turns of its
-            own: contexts that open, and text that is read.
-        handshakes: sockets that open, one in each iteration: 2 ms.
+    What a message asks for has turns of its own: contexts that open, and text that is read.
     """
 
     def __init__(self) -> None:
         self.reads = Turns(_TURN_BYTES)
-        self.messages = Turns(_TURN_BYTES)
-        self.handshakes = Turns()
+        self.messages = Turns(_TURN_BYTES)  # whole ones, of sockets
+        self.handshakes = Turns()  # of sockets, one in each iteration: 2 ms
 
 
 _turns_of: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopTurns] = WeakKeyDictionary()
@@ -140,7 +134,6 @@ class _Paced(asyncio.Protocol):
         self._owner = network_of(self.client[0]) if self.client else ""
 
     def data_received(self, data: bytes) -> None:
-        """Work on `data` now or later."""
         is_first, self._unread = not self._unread, self._unread + data
         if is_first:
             self._read_in_turn()

@@ -15,8 +15,7 @@ from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.text.cut import TimedText, TimedWords
 
-HOLD = "voiceagent_tts.hold"
-"""Key of a request's `Hold` in its scope."""
+HOLD = "voiceagent_tts.hold"  # key of a request's `Hold` in its scope
 MAX_CALLER_BYTES = 80 << 20
 """Memory of one caller's requests: 29 minutes of WAV, or two of the largest uploads. A caller that
 streams its audio holds almost none."""
@@ -25,17 +24,12 @@ MEMORY_S = 120.0
 """Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
 MAX_TEXTS_BYTES = 16 << 20
 """Memory of one caller's texts; newer ones displace the oldest. About 8,000 turns of a minute."""
-_OVERHEAD_BYTES = 600
-"""Overhead of one text in addition to its characters and words."""
-_NUMBERS = 4
-"""Of one packed word."""
-_PACKED_AT_ONCE = 10_000
-"""Words that are packed in one turn of the event loop: 3 ms."""
-_EXPIRED_AT_ONCE = 64
-"""Texts that are too old and are dropped with a new one. Not all: there may be 27,000."""
+_OVERHEAD_BYTES = 600  # overhead of one text in addition to its characters and words
+_NUMBERS = 4  # of one packed word
+_PACKED_AT_ONCE = 10_000  # words, in one turn of the event loop: 3 ms
+_EXPIRED_AT_ONCE = 64  # old texts that are dropped with a new one: there may be 27,000
 
-_Place = tuple[str, str]
-"""Ids of a session and of one of its contexts."""
+_Place = tuple[str, str]  # ids of a session and of one of its contexts
 
 
 class Hold:
@@ -93,18 +87,13 @@ class Hold:
 
 @dataclass(slots=True)
 class _Packed:
-    """A `TimedText` in a hundredth of its memory, once its words are packed.
-
-    Attributes:
-        text: UTF-8.
-        times: four numbers of each packed word: its offsets, its first sample, and its end or -1.
-        unpacked: the words, until all of them are packed.
-    """
+    """A `TimedText` in a hundredth of its memory, once its words are packed."""
 
     ended_at: float
-    text: bytes
+    text: bytes  # UTF-8
     times: "array[int]"
-    unpacked: TimedWords
+    """Four numbers of each packed word: its offsets, its first sample, and its end or -1."""
+    unpacked: TimedWords  # until all words are packed
     size_bytes: int
     sent_samples: int
     is_final: bool
@@ -181,7 +170,6 @@ class _CallerTexts:
                 self._drop(oldest)
 
     def forget(self, session_id: str) -> None:
-        """Drop the texts of a session."""
         for context_id in list(self._of_sessions.get(session_id, ())):
             self._drop((session_id, context_id))
 

@@ -161,7 +161,6 @@ class Metrics:
                 self.refused.labels(code)
 
     def _add_contexts(self) -> None:
-        """Add the counts of contexts, and of what they asked for and got."""
         counter = self._counter
         self._contexts = counter("tts_contexts", "Contexts that have ended.", ["reason"])
         self.refused = counter("tts_contexts_refused", "Contexts that were not opened.", ["code"])
@@ -197,7 +196,6 @@ class Metrics:
         )
 
     def _add_connections(self) -> None:
-        """Add the metrics of sockets, requests and errors."""
         counter, gauge = self._counter, self._gauge
         self.errors = counter("tts_errors", "Errors sent to clients.", ["code"])
         self.sockets = counter("tts_ws_accepted", "WebSockets accepted since the start.")
@@ -217,7 +215,6 @@ class Metrics:
         self.jobs = counter("tts_jobs", "Jobs that have ended here.", ["status"])
 
     def _add_reactions(self) -> None:
-        """Add the metrics of how fast the server reacts."""
         reactions = partial(self._histogram, buckets=_REACTION_BUCKETS_S)
         self.admission_wait = reactions(
             "tts_admission_wait_seconds",
@@ -243,7 +240,6 @@ class Metrics:
         ).set_function(lambda: loop_lag.longest_s)
 
     def _add_words(self) -> None:
-        """Add the metrics of word times."""
         counter = self._counter
         self._words = counter("tts_words", "Words sent, by the source of their times.", ["source"])
         self._late_words = counter(

@@ -39,11 +39,9 @@ from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerSt
 
 MAX_MESSAGE_BYTES = 640 << 10
 """What is read of a message, to refuse it: a text of 100,000 characters, each of them escaped."""
-PING_INTERVAL_S = 20.0
-"""Time between keepalive pings, and for the answer."""
+PING_INTERVAL_S = 20.0  # time between keepalive pings, and for the answer
 _SEND_BUFFER_BYTES = 64 * 1024
-_GIVE_BACK_S = 20.0
-"""Time between two looks whether freed memory can go back to the system."""
+_GIVE_BACK_S = 20.0  # time between two looks whether freed memory can go back to the system
 _FEW_SOCKETS = 100
 """With more, memory stays: 0.15 ms for each socket are too long for those who open a context."""
 _WAITING_CONNECTIONS = 2048
@@ -62,10 +60,8 @@ _log = structlog.get_logger(__name__)
 class Certificate(Protocol):
     """The certificate of a server that ends TLS itself; from a plugin."""
 
-    certfile: Path
-    """File of the certificate, in PEM form."""
-    keyfile: Path | None
-    """File of its key; None if it is in `certfile`."""
+    certfile: Path  # file of the certificate, in PEM form
+    keyfile: Path | None  # file of its key; None if it is in `certfile`
 
     def kept_current(self, context: ssl.SSLContext) -> AbstractAsyncContextManager[None]:
         """Read the certificate again, within the block, whenever its files have changed."""
@@ -82,7 +78,6 @@ class _FewFiles:
         self._next_at = 0.0
 
     def __call__(self, loop: asyncio.AbstractEventLoop, report: dict[str, Any]) -> None:
-        """Warn of a lack of files; leave everything else to asyncio."""
         error = report.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(report)

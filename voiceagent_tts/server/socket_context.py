@@ -59,10 +59,8 @@ from voiceagent_tts.synthesizer.events import (
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import TimedText
 
-MAX_REFUSALS = 32
-"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
-_REFUSED_LINES_PER_S = 10
-"""Lines of the log for refused messages of one socket."""
+MAX_REFUSALS = 32  # number of `rate_limited` answers in a row after which a socket is closed (4029)
+_REFUSED_LINES_PER_S = 10  # lines of the log for refused messages of one socket
 
 Input = ContextText | ContextFlush | ContextEnd
 
@@ -152,12 +150,7 @@ class Refusals:
 
 
 class SocketContext:
-    """Opens a context, feeds it and ends it; no call waits.
-
-    Attributes:
-        done: how the context ended, once `next_message` has returned its `done`.
-        is_refused: whether the context could not be opened.
-    """
+    """Opens a context, feeds it and ends it; no call waits."""
 
     def __init__(
         self,
@@ -169,8 +162,8 @@ class SocketContext:
         origin: Origin,
     ) -> None:
         self.context_id = message.context_id
-        self.done: ContextDone | None = None
-        self.is_refused = False
+        self.done: ContextDone | None = None  # once `next_message` has returned it
+        self.is_refused = False  # it could not be opened
         self._state = state
         self._connection = connection
         self._socket = socket
@@ -404,8 +397,7 @@ class ContextWriter:
         metrics: Metrics,
     ) -> None:
         self.context = context
-        self.done: ContextDone | None = None
-        """How the context ended, once `next_message` has returned its `done`."""
+        self.done: ContextDone | None = None  # once `next_message` has returned it
         self._delivered = delivered
         self._on_ready = on_ready
         self._is_filtering = False
@@ -427,10 +419,6 @@ class ContextWriter:
         """Cancel the context, and drop the audio that has not been sent.
 
         Once `done` waits only for the last audio to be marked and sent, it is too late: both leave.
-
-        Args:
-            played_ms: as for the message `cancel`.
-            waiting_text: text of the client that the context has not received.
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
@@ -560,13 +548,7 @@ class ContextWriter:
 def provenance_of(
     delivered: DeliveredAudio, model: str, *, is_complete: bool = True
 ) -> ProvenanceFields:
-    """Describe a context's audio.
-
-    Args:
-        delivered: the audio.
-        model: model that generated the audio.
-        is_complete: whether all of it was sent, so that its digest is known.
-    """
+    """Describe the audio that a model has made; its digest is known once all of it was sent."""
     return ProvenanceFields(
         sha256=delivered.sha256 if is_complete else None,
         model=model,

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from voiceagent_tts.server.voice_records import VoiceRecords
     from voiceagent_tts.word_times.processes import Aligners
 
-SLOW_CONSUMER_S = 15.0
-"""Time after which a WebSocket that does not read is closed (4008)."""
+SLOW_CONSUMER_S = 15.0  # time after which a WebSocket that does not read is closed (4008)
 CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
@@ -103,33 +102,27 @@ class ServerState:
         _check_folders(settings)
         self.settings = settings
         self.metrics = Metrics()
-        self.access = self._make_access()
-        """Keys and limits; None on a server without any."""
+        self.access = self._make_access()  # keys and limits; None on a server without any
         self.synthesizer = self._make_synthesizer()
         limiter = None if self.access is None else self.access.limiter
         self.opener = ContextOpener(self.synthesizer, limiter, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
-        self.held = Counter[str]()
-        """Bytes that the requests of each caller hold; see `Hold`."""
+        self.held = Counter[str]()  # bytes that the requests of each caller hold; see `Hold`
         self.is_draining = False
-        self.has_page = False
-        """Whether there is a page for people at `/`."""
-        self.audio_filter: AudioFilter | None = None
-        """Changes all audio before clients receive it."""
+        self.has_page = False  # whether there is a page for people at `/`
+        self.audio_filter: AudioFilter | None = None  # changes all audio before clients receive it
         self.file_filter: FileFilter | None = None
         """Changes whole files before clients receive them."""
         self.new_voices: Callable[[], dict[str, bool]] = _no_new_voices
         """Says which voices can be made now: `can_clone`, `can_design`."""
-        self.on_start: list[Callable[[], Awaitable[None]]] = []
-        """Called once the engine works."""
+        self.on_start: list[Callable[[], Awaitable[None]]] = []  # called once the engine works
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
         """Called when a drain begins: ends work that no client waits for."""
         self.on_withdrawal: list[Callable[[], Awaitable[None]]] = []
         """Called when consent to voices was withdrawn, to remove what is left of them."""
-        self.on_close: list[Callable[[], Awaitable[None]]] = []
-        """Called before the workers stop."""
+        self.on_close: list[Callable[[], Awaitable[None]]] = []  # called before the workers stop
         self._watching: asyncio.Task[None] | None = None
 
     def _make_access(self) -> "Access | None":
@@ -356,15 +349,10 @@ def draining_error() -> OverloadedError:
 
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
-    """Form of the errors on some routes.
+    """Form of the errors on some routes."""
 
-    Attributes:
-        has_path: whether a path is one of these routes.
-        body: the JSON body for an error.
-    """
-
-    has_path: Callable[[str], bool]
-    body: Callable[[VoiceAgentError], dict[str, Any]]
+    has_path: Callable[[str], bool]  # whether a path is one of these routes
+    body: Callable[[VoiceAgentError], dict[str, Any]]  # in JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,7 @@ from voiceagent_tts.text.cut import TimedText
 
 _MAX_ANSWERS_BYTES = 64 * 1024
 """Memory of a socket's unsent answers beyond which no more messages are received."""
-_MAX_LOGGED = 10
-"""Number of ids in a line of the log."""
+_MAX_LOGGED = 10  # number of ids in a line of the log
 
 _log = structlog.get_logger(__name__)
 
@@ -61,8 +60,7 @@ class Session:
 
     def __init__(self, state: ServerState, websocket: WebSocket, dialect: Dialect) -> None:
         self.session_id = uuid.uuid4().hex
-        self.caller = caller_of(websocket.scope)
-        """The key and the address of the client."""
+        self.caller = caller_of(websocket.scope)  # the key and the address of the client
         self._state = state
         self._log = structlog.get_logger(__name__).bind(session_id=self.session_id)
         self._websocket = websocket
@@ -276,11 +274,8 @@ class SocketWriter:
     """Sends what one socket has to send, from one task, until the socket is closed.
 
     Each context that has something to send gets one message per turn, so that contexts share the
-    socket evenly. In a sequential dialect only the oldest context speaks.
-
-    Args:
-        is_sequential: whether contexts speak one after the other.
-        on_over: called with each context whose `done` is being sent.
+    socket evenly. In a sequential dialect only the oldest context speaks. `on_over` is called with
+    each context whose `done` is being sent.
     """
 
     def __init__(
@@ -292,8 +287,7 @@ class SocketWriter:
         is_sequential: bool,
         on_over: Callable[[SocketContext], None],
     ) -> None:
-        self.contexts: dict[str, SocketContext] = {}
-        """The contexts whose `done` has not been sent, oldest first."""
+        self.contexts: dict[str, SocketContext] = {}  # without `done`, the oldest first
         self._websocket = websocket
         self._state = state
         self._session_id = session_id

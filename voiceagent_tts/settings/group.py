@@ -155,8 +155,7 @@ def _filled(values: tuple[str, ...]) -> tuple[str, ...]:
 
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_list), AfterValidator(_filled)]
 """A list of texts, which `split_list` reads."""
-UserPath = Annotated[Path, AfterValidator(allowed)]
-"""A path that may begin with `~`."""
+UserPath = Annotated[Path, AfterValidator(allowed)]  # a path that may begin with `~`
 UserFile = Annotated[UserPath, AfterValidator(regular)]
 """The path of a file that is made where it is missing."""
 InputFile = Annotated[UserFile, AfterValidator(_existing)]
@@ -166,5 +165,4 @@ Processes = Annotated[int, Field(ge=1, le=1024)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(ge=0.001, le=604_800)]
 """A time of at most a week: the kernel and the event loop count milliseconds in 32 bits."""
-Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
-"""A device of PyTorch."""
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]  # a device of PyTorch

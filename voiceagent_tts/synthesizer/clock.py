@@ -27,11 +27,9 @@ from voiceagent_tts.synthesizer.options import Limits
 if TYPE_CHECKING:
     from voiceagent_tts.audio.stretch import TimeStretch
 
-_MIN_LEAD_S = 0.2
-"""Minimum lead: a shorter one is used up by timers and the delay of the resampler."""
+_MIN_LEAD_S = 0.2  # minimum lead: a shorter one is used up by timers and the delay of the resampler
 _LONGEST_STEP_S = 0.5
-_SILENCE = bytes(MAX_MESSAGE_PCM_BYTES)
-"""A piece of a break; all pieces share it, so that a long break takes no memory."""
+_SILENCE = bytes(MAX_MESSAGE_PCM_BYTES)  # a piece of a break; all share it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +54,15 @@ class ListenerClock:
     Args:
         speed: how much faster than the engine's audio the listener's is; 1.0 where the engine
             itself speaks at the requested speed.
-
-    Attributes:
-        end_sample: end of the audio so far, on the listener's clock.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
-        self.end_sample = 0
+        self.end_sample = 0  # of the audio so far, on the listener's clock
         self._speed = speed
         self._stretch = None if speed == 1.0 else _new_stretch(speed)
         self._engine_end_sample = 0
         self._breaks: list[_Break] = []
-        self._expected_breaks: deque[Pause] = deque()
-        """Breaks that wait for the audio of the text before them."""
+        self._expected_breaks: deque[Pause] = deque()  # wait for the audio of the text before them
 
     # Audio.
 
@@ -195,22 +189,17 @@ class Pacer:
         max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
             pacing.
         limits: the server's limits; the one of unsent audio also holds without pacing.
-
-    Attributes:
-        granted_samples: samples that the listener may get so far.
-        due_at: when playback allows more without other events; None if only audio sent does.
     """
 
     def __init__(self, clock: PlayoutClock, max_lead_s: float | None, limits: Limits) -> None:
-        self.granted_samples = 0
+        self.granted_samples = 0  # that the listener may get so far
         self.due_at: float | None = None
+        """When playback allows more without other events; None if only audio sent does."""
         self._clock = clock
         self._max_unsent_s = limits.max_unsent_s
         self._is_paced = max_lead_s != 0
         self._lead_s = max(limits.max_lead_s if max_lead_s is None else max_lead_s, _MIN_LEAD_S)
-        self._step_s = _LONGEST_STEP_S
-        if self._is_paced:
-            self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4)
+        self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4) if self._is_paced else _LONGEST_STEP_S
 
     def more_samples(self, now: float) -> int | None:
         """Return how many samples the listener may get in all; None if that is no step more."""

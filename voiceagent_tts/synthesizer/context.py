@@ -12,8 +12,6 @@
    left.
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
    was heard and what was not. The reader of the last event calls `close`.
-
-Sockets and wire messages are the server's task.
 """
 
 import asyncio
@@ -69,9 +67,7 @@ from voiceagent_tts.synthesizer.workers import FindWorker, OnFree, Speaker, Work
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
-STEPS_AT_ONCE = 3
-"""Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
-each."""
+STEPS_AT_ONCE = 3  # in one iteration of the event loop: each speaks one segment and takes 1 ms
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
 _MAX_FLUSHES = 1_000  # whose answers the reader of a context does not have yet
 _LANGUAGE = WarningCode.LANGUAGE_UNAVAILABLE
@@ -89,22 +85,16 @@ class ContextState(IntEnum):
 
 
 class EventQueue:
-    """The events that the reader of a context does not have yet; words overtake all others.
-
-    Attributes:
-        words: published words.
-        moved: better times of words that have left by an estimate.
-        others: audio and all other events.
-    """
+    """The events that the reader of a context does not have yet; words overtake all others."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self.notify = notify
         self.words: list[WordTimestamp] = []
-        self.moved: list[WordTimestamp] = []
+        self.moved: list[WordTimestamp] = []  # better times of words that left by an estimate
         self.others: deque[ContextEvent] = deque()
 
     def put(self, *events: ContextEvent) -> None:
-        """Append events other than words."""
+        """Append events other than words; each `put` notifies the reader."""
         if events:
             self.others += events
             self.notify()
@@ -212,7 +202,11 @@ class Context:
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
-        self._words = self._words_by(make_words)
+        clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
+        if make_words is None:
+            self._words = Words(*clocks, verbatim)
+        else:
+            self._words = make_words(*clocks, request.voice.recording, self._on_times, verbatim)
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
         self._language_checked_end = 0  # of the text whose language was checked
@@ -230,12 +224,6 @@ class Context:
         self._timer_at = 0.0
         self._speaker.prepare()
         self._set_timer(self._milestones.opened_at)
-
-    def _words_by(self, make: MakeWords | None) -> Words:
-        clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
-        if make is None:
-            return Words(*clocks, verbatim)
-        return make(*clocks, self.request.voice.recording, self._on_times, verbatim)
 
     @property
     def voice(self) -> Voice:
@@ -316,7 +304,6 @@ class Context:
 
     @property
     def _can_read(self) -> bool:
-        """Whether there is something to read or to speak, and the engine is not far behind."""
         if self.state >= ContextState.ENDED or not (self._intake.received or self._intake.divided):
             return False
         return not (self._speaker.is_active and self._intake.is_far_ahead)
@@ -346,7 +333,6 @@ class Context:
             self.fail(VoiceAgentError.wrapping(error))
 
     def _speak(self, part: TextPart, now: float) -> None:
-        """Speak a segment and announce its words, or act on what stands between segments."""
         if self.state >= ContextState.ENDED:
             return
         match part:
@@ -489,7 +475,7 @@ class Context:
 
     @property
     def has_words_next(self) -> bool:
-        """Whether `next_event` would return words, or better times of words."""
+        """Whether `next_event` would return `ContextWords` or `ContextWordsMoved`."""
         return self._events.has_words_next
 
     @property
@@ -664,7 +650,6 @@ class Context:
         return True
 
     def _answer_flushes(self) -> None:
-        """Answer flushes in order: each when its text is generated and its words are published."""
         while self._flushes and self._flushes[0].char_end <= self._intake.generated_char_end:
             self._spoken_flushes.append((self._flushes.popleft(), self._listener.end_sample))
         next_char = self._words.next_char
@@ -709,10 +694,7 @@ class Context:
             self._advance(now)
 
     def _warn(self, warning: ContextWarned | None) -> None:
-        """Send the client one warning of each kind, from the engine or the server.
-
-        With `is_strict`, text in a language that the voice does not speak ends the context.
-        """
+        """Send one warning of each kind; with `is_strict`, a wrong language ends the context."""
         if warning is None or warning.code in self._warned:
             return
         if self.request.options.is_strict and warning.code == _LANGUAGE:
@@ -724,7 +706,6 @@ class Context:
     # The end.
 
     def _end(self, reason: DoneReason) -> None:
-        """Free the row; the reader still receives queued events, as playback allows."""
         self._reason = reason
         self.state = ContextState.ENDED
         self._stop_timer()

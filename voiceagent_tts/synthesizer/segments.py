@@ -2,8 +2,7 @@
 
 `Intake` keeps the verbatim text, counts its characters, and divides it in bounded steps. Segments
 have the readings of the context's lexicons and markup. `due_at` says when more of them will follow
-without new text. `Turns` says when contexts, and connections, may use the event loop. The current
-time is an argument everywhere.
+without new text. `Turns` says when contexts, and connections, may use the event loop.
 """
 
 import asyncio
@@ -27,15 +26,11 @@ if TYPE_CHECKING:
 MAX_CONTEXT_CHARS = 300_000
 """Maximum text of one context, said or not: 5 hours of speech. `cut` is answered with all of it."""
 _SHORTEST_RETRY_S = 0.05
-_READ_CHARS = 32
-"""Characters that are divided at once."""
+_READ_CHARS = 32  # characters that are divided at once
 _MOST_AHEAD_CHARS = 1_000
 """Maximum text in segments ahead of its audio, with readings at their own length: a minute of
 speech. It bounds the work for text that is then cancelled or over a limit."""
-
-_TELLING_CHARS = 1_000
-"""The text of which a language is detected, where its segments have none."""
-
+_TELLING_CHARS = 1_000  # of which a language is detected, where segments have none
 _IPA_MESSAGE = (
     "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
     "written; add a respelling as `say`"
@@ -87,24 +82,16 @@ class Intake:
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
     for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
     a segment; only the possible start of a lexicon entry or a tag is buffered.
-
-    Attributes:
-        chars: characters received.
-        received: what waits to be divided, in order.
-        divided: what waits to be sent to the engine, in order.
-        surplus_chars: how many characters more the readings so far say than they replace.
-        divided_char_end: end of the text that is divided into segments.
-        generated_char_end: end of the text whose audio is complete.
-        due_at: when `expire` has text divided; None if only more text decides.
     """
 
     def __init__(self, request: ContextRequest, limits: Limits) -> None:
-        self.chars = self.surplus_chars = 0
-        self.received: deque[str | Flush | Finish | _Expiry] = deque()
-        self.divided: deque[TextPart] = deque()
+        self.chars = 0  # received
+        self.surplus_chars = 0  # that the readings so far say more than they replace
+        self.received: deque[str | Flush | Finish | _Expiry] = deque()  # waits to be divided
+        self.divided: deque[TextPart] = deque()  # waits to be sent to the engine
         self.divided_char_end = 0
-        self.generated_char_end = 0
-        self.due_at: float | None = None
+        self.generated_char_end = 0  # of the text whose audio is complete
+        self.due_at: float | None = None  # for `expire`; None if only more text decides
         self._is_token_fed = request.feeding == "token"
         self._detects_language = request.language is None and not self._is_token_fed
         self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
@@ -129,7 +116,6 @@ class Intake:
 
     @cached_property
     def _segmenter(self) -> Segmenter:
-        """Divides sentences; made with the first text."""
         return Segmenter(language=self._language, readings=self._readings)
 
     @property
@@ -229,7 +215,6 @@ class Intake:
         self.divided.clear()
 
     def _divide_next(self, now: float) -> None:
-        """Divide a few characters, or all that is buffered before a flush or the end."""
         match received := self.received.popleft():
             case str():
                 if rest := received[_READ_CHARS:]:
@@ -335,7 +320,6 @@ class Intake:
         return [replace(each, language=language or each.language) for each in silent]
 
     def _with_readings(self, segment: Segment) -> Segment:
-        """Give a segment its readings, and count its characters."""
         self.divided_char_end += len(segment.text)
         if not self._readings:
             return segment
@@ -370,10 +354,8 @@ def too_long(limit: str) -> InvalidRequestError:
 
 @dataclass(slots=True)
 class _Piece:
-    """Work that waits for its turn; it costs nothing once nobody waits for it any more."""
-
     work: Callable[[], object]
-    cost: int
+    cost: int  # 0 once nobody waits for it any more
 
 
 class Turns:
@@ -434,7 +416,6 @@ class Turns:
             self._has_begun = True
 
     def _begin(self) -> None:
-        """Begin an iteration of the loop, with the work that waits."""
         self._left, self._has_begun = self._most, False
         while self._waiting and self._left > 0:
             owner, works = next(iter(self._waiting.items()))

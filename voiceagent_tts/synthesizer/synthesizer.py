@@ -7,7 +7,7 @@ import asyncio
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -28,20 +28,48 @@ from voiceagent_tts.synthesizer.workers import (
     WorkerClient,
     preparation_of,
 )
-from voiceagent_tts.text.language import nearest_accent, normalize_language
-from voiceagent_tts.voices import Voice, VoiceBook, leaves_choice
+from voiceagent_tts.text.language import normalize_language
+from voiceagent_tts.voices import (
+    Voice,
+    VoiceBook,
+    has_own_language,
+    leaves_choice,
+    spoken_language,
+)
 
 if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones
     from voiceagent_tts.lexicon import Entries, Pronunciation
     from voiceagent_tts.text.entries import EntryMatcher
-    from voiceagent_tts.word_times.processes import Aligners
 
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
 
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
+
+
+class WordFinders(Protocol):
+    """Processes that find the words of contexts whose engine reports none."""
+
+    @property
+    def supervisors(self) -> Mapping[str, Supervisor]:
+        """The processes by name, also those that are being restarted."""
+        ...
+
+    @property
+    def make_words(self) -> MakeWords:
+        """Makes the words of a context."""
+        ...
+
+    @property
+    def absent(self) -> "WordFinders":
+        """Stands for them in contexts whose words nobody wants: there all times are estimates."""
+        ...
+
+    async def start(self) -> None:
+        """Start the processes; an `EngineError` is raised where one is required and cannot."""
+        ...
 
 
 class EngineProxy(Protocol):
@@ -52,7 +80,7 @@ class EngineProxy(Protocol):
         ...
 
     def connect(
-        self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"
+        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> tuple[Worker, MakeWords | None]:
         """Return what a context uses in place of its worker, and what makes its words."""
         ...
@@ -80,37 +108,29 @@ class Synthesizer:
         clones_of: returns the clones that the owner of a context may use, or all without an owner;
             called if an engine speaks clones.
         uses_native_words: whether word times that an engine sends itself are used.
-
-    Attributes:
-        limits: limits of every context.
-        proxy: inserted by a plugin between contexts and workers; None without one.
-        supervisors: the engine workers by name.
-        voice_lexicons: set by a plugin; None without one.
-        voices: the voices that the workers speak; set by `start`.
-        workers: the engine workers by name, with that of the overflow.
     """
 
-    voices: VoiceBook
+    voices: VoiceBook  # set by `start`
 
     def __init__(
         self,
         supervisors: Mapping[str, Supervisor],
         limits: Limits | None = None,
-        make_aligners: "Callable[[], Aligners] | None" = None,
+        make_aligners: Callable[[], WordFinders] | None = None,
         lexicon: "Entries | None" = None,
         overflow: Supervisor | None = None,
         clones_of: "Callable[[str | None], SeenClones] | None" = None,
         uses_native_words: bool = True,
     ) -> None:
-        self.proxy: EngineProxy | None = None
+        self.proxy: EngineProxy | None = None  # set by a plugin, as the next
         self.voice_lexicons: VoiceLexicons | None = None
         self._clones_of = clones_of
         self._overflow = overflow
-        self.supervisors = dict(supervisors)
+        self.supervisors = dict(supervisors)  # of the engine workers, by name
         self.workers = {**supervisors, _OVERFLOW: overflow} if overflow else self.supervisors
         self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
         self._make_aligners = make_aligners
-        self._aligners: Aligners | None = None
+        self._aligners: WordFinders | None = None
         self._uses_native_words = uses_native_words
         self.limits = limits or Limits()
         self._contexts: set[Context] = set()
@@ -146,10 +166,8 @@ class Synthesizer:
         """Cancel every context and stop the workers; idempotent."""
         for context in list(self._contexts):
             context.cancel()
-        closing = [supervisor.close() for supervisor in self.workers.values()]
-        if self._aligners is not None:
-            closing.append(self._aligners.close())
-        await asyncio.gather(*closing)
+        closing = (*self.workers.values(), *self.aligners.values())
+        await asyncio.gather(*(supervisor.close() for supervisor in closing))
 
     def fail_contexts(self, error: VoiceAgentError, owner: str | None = None) -> None:
         """End the open contexts of `owner`, by default all, with `error`."""
@@ -321,18 +339,18 @@ class Synthesizer:
         self, worker: WorkerClient, request: ContextRequest
     ) -> tuple[Worker, MakeWords | None]:
         """Return a context's worker, and what makes its words; None if the engine reports them."""
-        aligners: Aligners | None = None
+        finders: WordFinders | None = None
         if not self._is_native(worker.capabilities):
             assert self._aligners is not None, "expected make_aligners for an engine without words"
-            aligners = self._aligners if request.options.wants_words else self._aligners.absent
+            finders = self._aligners if request.options.wants_words else self._aligners.absent
         if self.proxy is not None:
-            return self.proxy.connect(worker, request, aligners)
-        return worker, None if aligners is None else aligners.make_words
+            return self.proxy.connect(worker, request, finders)
+        return worker, None if finders is None else finders.make_words
 
     @property
     def has_word_times(self) -> bool:
         """Whether each engine sends word times, or aligners find them; else there are estimates."""
-        return self._is_all_native or (self._aligners is not None and self._aligners.has_any)
+        return self._is_all_native or bool(self.aligners)
 
     @property
     def _is_all_native(self) -> bool:
@@ -344,10 +362,13 @@ class Synthesizer:
     def _resolve(
         self, options: ContextOptions, voice: Voice, capabilities: Capabilities
     ) -> ContextRequest:
+        name, language, warnings = _named_language(options), None, ()
         languages = self.voices.languages(voice, capabilities)
-        language, warnings = _language(_named_language(options), voice, languages)
+        checked_languages = () if has_own_language(voice, capabilities) else languages
+        if name is not None:
+            language, change = spoken_language(name, voice, languages)
+            warnings = (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, change),) if change else ()
         feeding = _feeding(options.text_feeding, voice, capabilities)
-        has_own_language = _has_own_language(voice, capabilities)
         speech, stretch = options.speech, options.speech.speed
         if capabilities.has_native_speed:
             native_speed = min(max(speech.speed, MIN_NATIVE_SPEED), MAX_NATIVE_SPEED)
@@ -362,7 +383,7 @@ class Synthesizer:
             self._lexicons_of(options, voice),
             capabilities.reads_ipa,
             warnings,
-            languages=() if has_own_language else languages,
+            languages=checked_languages,
         )
 
     def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
@@ -383,12 +404,6 @@ def _matcher(items: "tuple[tuple[str, Pronunciation], ...]", _key: object = "") 
     from voiceagent_tts.text.entries import EntryMatcher
 
     return EntryMatcher(dict(items))
-
-
-def _has_own_language(voice: Voice, capabilities: Capabilities) -> bool:
-    """Whether a voice belongs to one language, so that its text is not checked for others."""
-    name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
-    return name in [each.name for each in capabilities.voice_details if each.kind == "language"]
 
 
 def _refusal(
@@ -416,28 +431,6 @@ def _named_language(options: ContextOptions) -> str | None:
     """Return the language that the client requested; None to detect it for each segment."""
     name = options.language
     return None if name is None or name.casefold() == "auto" else name
-
-
-def _language(
-    name: str | None, voice: Voice, languages: Sequence[str]
-) -> tuple[str | None, tuple[ContextWarned, ...]]:
-    """Return the code that the voice speaks for a language, and a warning if accents differ."""
-    if name is None:
-        return None, ()
-    wanted = normalize_language(name)
-    language, is_wanted = nearest_accent(wanted, languages)
-    if language is None:
-        raise InvalidRequestError(
-            f"expected a language of voice {voice.name!r} ({', '.join(languages)}), got {wanted!r}",
-            code=ErrorCode.INVALID_LANGUAGE,
-        )
-    if is_wanted:
-        return language, ()
-    message = (
-        f"voice {voice.name!r} has no accent of its own for {wanted} and speaks {language}; its "
-        f"languages are {', '.join(languages)}"
-    )
-    return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:

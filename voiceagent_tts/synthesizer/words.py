@@ -24,8 +24,7 @@ from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.text.cut import ChangedWords, TimedWords
 
-DELIVERY_S = 0.02
-"""Longest delay of a timer and a socket together."""
+DELIVERY_S = 0.02  # longest delay of a timer and a socket together
 WORDS_AT_ONCE = 150  # more than a segment has; where nothing is said, thousands may be due
 MOVED_SAMPLES = ms_to_samples(20)
 """A time that was moved by more than this, to keep the words in order, is not exact. A published
@@ -41,13 +40,6 @@ class Words:
         playout: how much of the audio was sent, and when it is played.
         listener: maps the engine's clock to the listener's.
         verbatim: returns a word with the client's characters; None where it has them.
-
-    Attributes:
-        listener: as given.
-        counts: sources and corrections of the published words.
-        has_all_audio: whether the engine has sent all of its audio.
-        published: words published so far, in order, as they are heard.
-        worst_lag_s: longest time that playback was past the start of a word when it was published.
     """
 
     def __init__(
@@ -58,16 +50,14 @@ class Words:
     ) -> None:
         self.listener = listener
         self.counts = WordCounts()
-        self.published: list[WordTimestamp] = []
-        self.worst_lag_s = 0.0
-        self.has_all_audio = False
+        self.published: list[WordTimestamp] = []  # so far, in order, as they are heard
+        self.worst_lag_s = 0.0  # that playback was past the start of a word at its publication
+        self.has_all_audio = False  # from the engine
         self._playout = playout
         self._verbatim = verbatim
         self._is_broken_off = False
-        self._reported: deque[tuple[Source, WordTimestamp]] = deque()
-        """Words of the engine that are not published, on its clock."""
-        self._last_start = 0
-        """Start of the last word that was, on the engine's clock."""
+        self._reported: deque[tuple[Source, WordTimestamp]] = deque()  # and not yet published
+        self._last_start = 0  # of the last word that was, on the engine's clock
 
     @property
     def next_char(self) -> int | None:
@@ -103,12 +93,7 @@ class Words:
         self.has_all_audio = True
 
     def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
-        """Add the engine's own word times.
-
-        Args:
-            words: the words, in order.
-            is_cached: whether they are those of a whole segment whose audio was made before.
-        """
+        """Add the engine's own words, in order; cached ones are those of a whole segment."""
         source = Source.CACHE if is_cached else Source.NATIVE
         self._reported += ((source, word) for word in words)
 

@@ -55,15 +55,12 @@ def ignore(event: Event | AlignEvent) -> None:
     """
 
 
-OnFree = Callable[[], None]
-"""Called once the row of a context is free."""
+OnFree = Callable[[], None]  # called once the row of a context is free
 OnCancelled = Callable[[float], None]
 """Receives, for each cancel, the seconds until the worker had freed the row."""
 
 _CHECKS = 4  # for signs of life within the heartbeat timeout
-_LAST_MESSAGES_S = 10.0
-"""Longest wait for the last messages of a process that has ended; on a busy machine it takes a
-fraction of a second."""
+_LAST_MESSAGES_S = 10.0  # longest wait for those of an ended process; most take less than 1 s
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 """Pauses between attempts to start a worker, each twice as long as the one before."""
 _SOON_S = 600.0
@@ -106,31 +103,23 @@ class WorkerClient:
     """A worker process and its contexts: sends their commands, and passes each its events.
 
     Create it with `start`.
-
-    Attributes:
-        capabilities: voices, languages and limits of the worker.
-        failure: why the process ended, where the worker or this class can tell.
-        stats: its last heartbeat.
-        realtime_factor: compute seconds per second of audio, between the last two heartbeats with
-            audio in between; None before them.
-        closed: set when the process has ended.
-        audio_at: `time.monotonic()` of its last audio.
     """
 
-    capabilities: Capabilities
+    capabilities: Capabilities  # set once it is ready
 
     def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
-        self.failure: str | None = None
+        self.failure: str | None = None  # why it ended, where the worker or this class can tell
         self._spec = spec
         self._has_sign_of_life = False  # since the last check of `_watch`
         self._on_cancelled = on_cancelled
         self._numbers = itertools.count(1)
         self._contexts: dict[int, _Attached] = {}
         self._ready = asyncio.get_running_loop().create_future()
-        self.stats = Stats(0, 0, 0.0)
+        self.stats = Stats(0, 0, 0.0)  # the last heartbeat
         self.realtime_factor: float | None = None
-        self.closed = asyncio.Event()
-        self.audio_at = -math.inf
+        """Compute seconds per second of audio, between two heartbeats with audio in between."""
+        self.closed = asyncio.Event()  # the process has ended
+        self.audio_at = -math.inf  # `time.monotonic()` of the last audio
 
     @classmethod
     async def start(
@@ -253,7 +242,6 @@ class WorkerClient:
         return attached.handler
 
     def _end(self, why: str) -> None:
-        """Free all rows of a process that has ended, then fail its contexts."""
         self.closed.set()
         for attached in self._contexts.values():
             attached.cancelled_at = None  # no cancel freed this row
@@ -381,14 +369,11 @@ class WorkerClient:
 
 
 class Row:
-    """One context's row on a worker: reserved, then active, then released.
+    """One context's row on a worker: reserved, then active, then released."""
 
-    Attributes:
-        worker: the worker.
-        number: the context's number there.
-        is_reserved: whether the worker does not know the context yet.
-        is_active: whether the worker knows the context, and may still answer.
-    """
+    number: int  # of the context on the worker
+    is_reserved: bool  # the worker does not know the context yet
+    is_active: bool  # the worker knows the context, and may still answer
 
     def reserve(
         self, worker: Worker, on_event: EventHandler, on_free: OnFree | None = None
@@ -427,11 +412,7 @@ chosen neither voice nor language; None to stay with the context's worker."""
 
 
 class Speaker(Row):
-    """Speaks the segments of one context on its row.
-
-    Attributes:
-        request: as given; that of the last worker.
-    """
+    """Speaks the segments of one context on its row."""
 
     def __init__(
         self,
@@ -450,7 +431,7 @@ class Speaker(Row):
 
     def _move_to(self, worker: Worker, request: ContextRequest) -> None:
         self.reserve(worker, self._on_event, self._on_free and self._note_free)
-        self.request = request
+        self.request = request  # that of the last worker
         self._preparation = preparation_of(request)
         self._rows += 1
 
@@ -515,19 +496,13 @@ class Supervisor:
     Repeated failures on a GPU may come from a kernel that only some batch sizes use. After two
     early failures in a row, each replacement starts one rung lower (`engine.ladder`). A worker that
     was killed is replaced by an equal one.
-
-    Attributes:
-        group: name shared by workers with the same voices; None for a single worker.
-        capabilities: those of the worker, also while it is being replaced; set once it has started.
-        failures: consecutive workers that failed early.
-        restarts: number of replacements.
     """
 
-    capabilities: Capabilities
+    capabilities: Capabilities  # also while it is being replaced; set once it has started
 
     def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
         self.group = spec.group
-        self.failures = 0
+        self.failures = 0  # consecutive workers that failed early
         self.restarts = 0
         self._spec = spec
         self._on_cancelled = on_cancelled

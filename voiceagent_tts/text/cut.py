@@ -1,7 +1,6 @@
 """The cut: which part of a text was heard, given its word times and the samples that were played.
 
-A word counts as heard from its first sample on, which is how agent frameworks commit words. This
-module knows no clock and no network: the caller passes the number of samples played.
+A word counts as heard from its first sample on, which is how agent frameworks commit words.
 """
 
 from bisect import bisect_left
@@ -41,19 +40,12 @@ class ChangedWords:
 
 @dataclass(frozen=True, slots=True)
 class TimedText:
-    """The text of a context with the times of its words: what `cut` needs, also after the end.
+    """The text of a context with the times of its words: what `cut` needs, also after the end."""
 
-    Args:
-        text: the text, verbatim.
-        words: its words with their times, as far as they are known.
-        sent_samples: audio sent to the listener.
-        is_final: whether all of `text` has its words: no more will come.
-    """
-
-    text: str
-    words: TimedWords = ()
-    sent_samples: int = 0
-    is_final: bool = False
+    text: str  # verbatim
+    words: TimedWords = ()  # as far as they are known
+    sent_samples: int = 0  # audio sent to the listener
+    is_final: bool = False  # whether all of `text` has its words: no more will come
 
     def cut(self, played_samples: int) -> Cut:
         """Return the cut at a playback position, limited to the audio sent.

@@ -58,22 +58,18 @@ _AREA_OF, _SIMILAR_TO = (
     }
     for table in (_AREAS, _SIMILAR)
 )
-LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")
-"""Languages that are detected in Latin text."""
+LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")  # languages that are detected in Latin text
 LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
 """py3langid's model of these languages, made by `scripts/latin-languages`."""
 _DEFAULT = "en"
 
-_LIKELY = 0.5
-"""Probability from which the first detected language is used instead of English."""
-_CERTAIN = 0.6
-"""Probability from which the language may change within a context."""
+_LIKELY = 0.5  # probability from which the first detected language is used instead of English
+_CERTAIN = 0.6  # probability from which the language may change within a context
 
 _CANTONESE = frozenset("嘅咗喺佢哋冇嚟啲嗰嘢噉畀攞諗瞓攰")
 """Characters of words that Cantonese has and written Chinese has not."""
 
-_LETTERS_PER_SYLLABLE = 3
-"""Weight of a Han, Kana or Hangul character, in Latin letters."""
+_LETTERS_PER_SYLLABLE = 3  # weight of a Han, Kana or Hangul character, in Latin letters
 
 
 def normalize_language(name: str) -> str:
@@ -159,7 +155,6 @@ def script_name(letter: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _script(letter: str) -> str:
-    """Script of a letter, from its Unicode name."""
     return SCRIPTS.get(script_name(letter), "other")
 
 

@@ -35,8 +35,7 @@ from voiceagent_tts.text.punctuation import (
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of, ends_sentence_before
 from voiceagent_tts.text.words import is_syllabic, split_words
 
-MAX_SEGMENT_CHARS = 250
-"""Longest segment, as written and as said: an engine may speak it at once."""
+MAX_SEGMENT_CHARS = 250  # longest segment, as written and as said: an engine may speak it at once
 _MAX_SILENT_CHARS = 1_000
 """Longest beginning of a segment without speech; a longer one is a segment that says nothing."""
 _FIRST_CLAUSE_WIDTH = 12
@@ -46,8 +45,7 @@ _FIRST_SEGMENT_WIDTH = 80
 _WIDE_CHARACTER_WIDTH = 3
 """A Han, Kana or Hangul character takes about as long to say as three Latin letters."""
 
-_CLOSING_CHARS = 16
-"""Longest run of closing quotes, brackets, emphasis and emoji after a mark."""
+_CLOSING_CHARS = 16  # longest run of closing quotes, brackets, emphasis and emoji after a mark
 
 _BLOCK_START = re.compile(r"(?:[-*+•‣◦–]|\d{1,3}[.)]|#{1,6}|>)\s|\||`{3}")
 _BLOCK_START_CHARS = 7
@@ -85,8 +83,7 @@ class Segmenter:
         self._language = language
         self._readings = readings
         self._is_first = first_clause
-        self._has_kept_number = False
-        """Whether `release` has kept a number since the last text."""
+        self._has_kept_number = False  # whether `release` has kept a number since the last text
         self._lines = _Lines()
         self._text: list[str] = []
         """Pending characters; a list, as a string would be copied for each new character."""
@@ -288,10 +285,8 @@ class _Lines:
     """Tracks the lines of a text to find where markdown blocks begin and end."""
 
     def __init__(self) -> None:
-        self._head = ""
-        """First characters of the current line, without leading white space."""
-        self._length = 0
-        """Length of the whole text so far, whatever has become of it."""
+        self._head = ""  # first characters of the current line, without leading white space
+        self._length = 0  # length of the whole text so far, whatever has become of it
         self._is_block = False
 
     def border(self, character: str) -> int | None:

@@ -2,14 +2,13 @@
 
 Abbreviations come from `text/abbreviations.py` and `sentencex`, which judges one border at a time
 from the last few words, so no result depends on later text. In a text of no known language a full
-stop ends a sentence unless one of our languages has an abbreviation there. No text is kept here.
+stop ends a sentence unless one of our languages has an abbreviation there.
 """
 
 import re
 from enum import Enum
 
-LOOKBACK_CHARS = 40
-"""Number of characters before the end of a mark that suffice to judge it."""
+LOOKBACK_CHARS = 40  # number of characters before the end of a mark that suffice to judge it
 
 _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
 """Languages asked where none is named; "it" and "so" are abbreviations of Italian."""
@@ -25,16 +24,14 @@ _GERMAN_ORDINAL = re.compile(
 _UNSAFE = re.compile(r"[^\w\s.'’-]")
 """Characters removed before sentencex: quotes suspend its rules, and surrogates crash it."""
 _WORD = re.compile(r"[^\W_]+")
-_ANY_NAME = "Xavier"
-"""A next word that follows an abbreviation as often as it starts a sentence."""
+_ANY_NAME = "Xavier"  # a next word that follows an abbreviation as often as it starts a sentence
 
 
 class Ending(Enum):
     """What the mark at the end of a token means."""
 
     SENTENCE = "sentence"
-    UNDECIDED = "undecided"
-    """The word after it decides."""
+    UNDECIDED = "undecided"  # the word after it decides
     NONE = "none"
 
 

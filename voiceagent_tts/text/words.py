@@ -5,8 +5,6 @@ kana, long-vowel and combining marks that follow it; a Latin or digit run inside
 word. Closing punctuation joins the word before it, opening punctuation the word after it. A token
 without a letter or digit (emoji, `---`) joins the word before it, or the first word if there is
 none before; the white space between is then part of that word.
-
-This module knows no language, no markdown and no pronunciation.
 """
 
 import re
@@ -35,8 +33,7 @@ _WIDE_PUNCTUATION = (
 _SYLLABLE = rf"(?=[^\W_])[{_HAN}{_KANA}][{_JOINS_SYLLABLE}]*"
 _LETTER = rf"[^\W_{_HAN}{_KANA}]"
 _RUN = rf"{_LETTER}(?:[^{_HAN}{_KANA}{_WIDE_PUNCTUATION}]*{_LETTER})?"
-_CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")
-"""A word from its first letter or digit to its last."""
+_CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")  # a word from its first letter or digit to its last
 
 _TOKEN = re.compile(r"\S+")
 _SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")

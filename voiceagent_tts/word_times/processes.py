@@ -9,7 +9,6 @@ import functools
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import structlog
@@ -50,6 +49,9 @@ class Aligners:
     Args:
         supervisors: the processes by kind; contexts are spread over the processes of a kind.
         is_required: whether a missing aligner prevents the server's start.
+
+    Attributes:
+        absent: stands for them in contexts whose words nobody wants.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Aligners:
         self._supervisors = {source: list(each) for source, each in supervisors.items()}
         self._is_required = is_required
         self._turns = itertools.count()
+        self.absent: Aligners = Aligners({}) if supervisors else self
 
     async def start(self) -> None:
         """Start the processes; without `is_required`, those that cannot start are left out.
@@ -84,13 +87,9 @@ class Aligners:
         self._supervisors[source] = [s for s in self._supervisors[source] if s.worker is not None]
         _log.error("aligner_unavailable", aligner=source.name.lower(), error=str(error))
 
-    async def close(self) -> None:
-        """Stop the processes; idempotent."""
-        await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
-
     @property
     def supervisors(self) -> dict[str, Supervisor]:
-        """The processes by name."""
+        """The processes by name, also those that are being restarted."""
         return {
             f"{source.name.lower()}-{number}": supervisor
             for source, supervisors in self._supervisors.items()
@@ -98,19 +97,9 @@ class Aligners:
         }
 
     @property
-    def has_any(self) -> bool:
-        """Whether there is an aligner, also while it is being restarted."""
-        return any(self._supervisors.values())
-
-    @property
     def make_words(self) -> MakeWords:
         """Makes the words of a context, which these processes find."""
         return functools.partial(AlignedWords, self.attach)
-
-    @cached_property
-    def absent(self) -> "Aligners":
-        """Stands for them in contexts whose words nobody wants: there all times are estimates."""
-        return Aligners({})
 
     def attach(self, on_event: OnAlignerEvent, recording: str) -> "ContextAligners":
         """Connect a new context to one process of each kind that has a free row."""

@@ -9,14 +9,16 @@ from voiceagent_tts.core import AudioChunk, Segment, Word
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.synthesizer import WordFinders
 from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.word_times.aligned_words import AlignedWords, WordPolicy
 from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent, ignore_answer
 from voiceagent_tts.word_times.processes import Aligners
 
 
-def make_words(worker: CachingWorker, aligners: Aligners) -> MakeWords:
+def make_words(worker: CachingWorker, aligners: WordFinders) -> MakeWords:
     """What makes the words of the context that a worker plays phrases for."""
+    assert isinstance(aligners, Aligners), "a server has no other finders"
     return partial(AlignedWords, partial(CachingAligners, worker, aligners))
 
 

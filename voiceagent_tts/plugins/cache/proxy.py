@@ -1,18 +1,15 @@
 """Puts the cache between the contexts of a server and their workers."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.plugins.cache.phrases import PhraseVoice
 from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache, params_of
 from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.synthesizer import WordFinders
 from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.synthesizer.workers import Worker
 from voiceagent_tts.voices import Voice
-
-if TYPE_CHECKING:
-    from voiceagent_tts.word_times.processes import Aligners
 
 
 class CachingProxy:
@@ -27,21 +24,21 @@ class CachingProxy:
             await self.cache.voices.load(voice.stored)
 
     def connect(
-        self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"
+        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> tuple[Worker, MakeWords | None]:
         """Return what a context uses in place of its worker, and what makes its words."""
-        phrases = self._phrases_of(worker, request, aligners)
+        phrases = self._phrases_of(worker, request, finders)
         if phrases is None:
-            return worker, None if aligners is None else aligners.make_words
+            return worker, None if finders is None else finders.make_words
         caching = CachingWorker(worker, phrases, request)
-        if aligners is None:
+        if finders is None:
             return caching, None
         from voiceagent_tts.plugins.cache.caching_aligners import make_words  # here: few engines
 
-        return caching, make_words(caching, aligners)
+        return caching, make_words(caching, finders)
 
     def _phrases_of(
-        self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"
+        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> ContextPhrases | None:
         """The cache for a context; None for one that does not use it, or sounds like no other."""
         options, capabilities = request.options, worker.capabilities
@@ -58,7 +55,7 @@ class CachingProxy:
         return ContextPhrases(
             self.cache,
             params,
-            needs_words=aligners is None or aligners.has_any,
+            needs_words=finders is None or bool(finders.supervisors),
             lacks_lead=not request.speech.keeps_silence,
             has_pauses=capabilities.has_pauses,
             is_filling=options.cache == "fill",
