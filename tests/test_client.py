@@ -538,6 +538,14 @@ async def test_an_address_without_the_s_of_tls_is_told() -> None:
             await TTSClient(f"ws://127.0.0.1:{port}").connect()
 
 
+async def test_connecting_is_tried_again(small_server: SmallServer) -> None:
+    """A server that is busy at first is reached by the next attempt."""
+    small_server.status, small_server.refusals_left = HTTPStatus.SERVICE_UNAVAILABLE, 1
+    async with TTSClient(small_server.url) as client:
+        assert (await client.connect()).model == "numbers"
+    assert len(small_server.authorizations) == 2
+
+
 async def test_errors_show_no_secrets() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -593,6 +601,18 @@ def test_keys_that_no_header_carries_are_refused(key: str) -> None:
     assert "cret" not in caught.value.message
 
 
+async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:
+    """TCP_NODELAY is on, and compression is not negotiated."""
+    async with TTSClient(small_server.url) as client:
+        assert client._socket is not None
+        transport: Any = client._socket._transport
+        tcp = transport._websocket.transport.get_extra_info("socket")
+        assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        websocket = small_server.peers[0].websocket
+        assert websocket.subprotocol == SUBPROTOCOL
+        assert websocket.protocol.extensions == []
+
+
 async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
     """Closing fails open contexts, leaves no task, and prevents new contexts."""
     before = asyncio.all_tasks()
@@ -640,6 +660,18 @@ async def test_closing_ends_attempts_to_connect(answers: str) -> None:
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["this client has been closed"] * 3
         assert {type(outcome) for outcome in outcomes} == {ConnectionLostError}
+
+
+async def test_a_cancelled_open_is_no_closed_client(small_server: SmallServer) -> None:
+    """A program that gives one open up may try again."""
+    client = TTSClient(small_server.url)
+    opening = asyncio.create_task(client.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert _words(await _events(client.say("one"))) == ["one"]
+    await client.aclose()
 
 
 async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:

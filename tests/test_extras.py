@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
         ("httpx", "serve", ("server", "espeak")),
         ("httpx", "finetune", ("train",)),
         ("aiohttp", "bench", ("bench",)),
+        ("psutil", "bench", ("bench",)),
+        ("jiwer", "bench", ("bench",)),
         ("redis", "keys", ("server", "espeak")),
         ("opentelemetry.sdk", "serve", ("server", "espeak")),
         ("yaml", "serve", ("server", "espeak", "pocket")),

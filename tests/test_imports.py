@@ -1,8 +1,11 @@
 """Which modules load which others, in fresh interpreters."""
 
+import ast
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.plugins.clones.clone_files import write_file
 
 TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "voiceagent_tts"
 BASE = TESTS / "reference" / "base-0b6"
 HEAVY = {"torch", "fastapi", "zmq", "uvicorn", "soundfile", "av", "soxr", "espeakng_loader"}
 
@@ -29,6 +33,30 @@ def modules_after(statement: str) -> set[str]:
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
     )
     return set(json.loads(result.stdout.splitlines()[-1]))
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the names that a module imports anywhere: in functions, and for types alone, too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_no_modules_import_each_other() -> None:
+    """The modules of the package have an order; none needs a later one, not even its types."""
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    imports = {
+        name: {each for each in imports_of(path) if each in modules and each != name}
+        for name, path in modules.items()
+    }
+    TopologicalSorter(imports).prepare()  # raises `CycleError`, which names the circle
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,30 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SOURCES = ("voiceagent_tts", "agents", "benchmarks")
 EVERYTHING = (*SOURCES, "livekit", "testbed", "tools", "tests")
 
+
+REACHED_THROUGH = {
+    "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
+    "ray": ("deploy/ray_serve.py", "from ray import serve"),
+    "opentelemetry-exporter-otlp-proto-http": ("voiceagent_tts/tracing.py", "OTLPSpanExporter"),
+    "nvidia-ml-py": ("voiceagent_tts/engine/metrics.py", "torch.cuda.utilization"),
+    "pytest-timeout": ("pyproject.toml", "timeout = "),
+    "python-multipart": ("voiceagent_tts/plugins/clones/voice_routes.py", "UploadFile"),
+    "ruff": ("scripts/lint", "ruff check"),
+    "pyright": ("scripts/lint", "pyright"),
+    "import-linter": ("scripts/lint", "lint-imports"),
+    "build": ("testbed/environments.py", '"-m", "build"'),
+    "tensorboard": ("voiceagent_tts/plugins/training/monitor.py", "torch.utils.tensorboard"),
+    "uv": ("testbed/environments.py", '"uv", "venv"'),
+    "mkdocs-material": ("mkdocs.yml", "name: material"),
+    "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
+}
+"""Packages without an import -> the file that uses them indirectly, and the words that do it."""
 
 BROUGHT_BY = {
     "faster_whisper": "voiceagent_tts/plugins/bench/quality/transcribers.py",
@@ -49,6 +69,25 @@ MODULES = {
     "pyzmq": "zmq",
 }
 """Package -> the module that it provides, if the names differ."""
+
+
+@pytest.mark.parametrize("name", sorted(REACHED_THROUGH))
+def test_a_package_without_an_import_is_reached_where_the_table_says(name: str) -> None:
+    """The file in the table contains the words that load or run the package."""
+    file, words = REACHED_THROUGH[name]
+    assert words in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_every_declared_package_is_used() -> None:
+    """Every dependency in pyproject.toml is imported, loaded or run."""
+    imported = {module for _, module in imports(EVERYTHING)}
+    unused = {
+        name
+        for name in declared_packages()
+        if name not in REACHED_THROUGH
+        and not any(within(module, module_of(name)) for module in imported)
+    }
+    assert unused == set()
 
 
 def test_every_import_is_declared() -> None:

@@ -1,5 +1,6 @@
 """Voice names, the workers that speak them, and the folder of cloned voices."""
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,28 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
         write_file(folder.file(name), save({"speaker_embedding": torch.zeros(width)}))
     spoken_by = {name: book.resolve(name).worker for name in folder.names()}
     assert spoken_by == {"anna": "large", "bert": "small", "carl": "small"}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"", b"no safetensors", struct.pack("<Q", 2**63), struct.pack("<Q", 2) + b"[]",
+        *(
+            struct.pack("<Q", len(header)) + header
+            for header in (
+                b'{"speaker_embedding": 5}',
+                b'{"speaker_embedding": {"shape": [[64]]}}',
+                b'{"speaker_embedding": {"shape": [64, 64]}}',
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: bytes) -> None:
+    """A file without a readable width goes to an engine, which reports what is wrong."""
+    workers = {"small": worker(clone_width=64), "large": worker(clone_width=128)}
+    book = VoiceBook(workers, SeenClones(folder))
+    write_file(folder.file("anna"), stored)
+    assert book.resolve("anna") == Voice("anna", "small")
 
 
 SPEAKERS = (

@@ -132,6 +132,16 @@ async def test_audio_is_limited_per_day(clock: Clock) -> None:
     await limiter.admit(OTHER)
 
 
+async def test_addresses_have_limits_of_their_own() -> None:
+    """Keys that share an address share its limits; the error names what is used up."""
+    limiter = limiter_of(ip_limits=Quota(contexts=1), key_limits=Quota(contexts=5))
+    await limiter.admit(ONE)
+    assert "this address has used" in (await refusal_of(limiter, OTHER)).message
+    await limiter.admit(Caller("192.0.2.2", OTHER.key_id))
+    # What was refused because of its address holds no place of its key.
+    assert len(limiter._leases[f"key:{OTHER.key_id}"]) == 1
+
+
 @pytest.mark.parametrize(
     ("ip", "network"),
     [

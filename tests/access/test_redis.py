@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -304,6 +305,19 @@ async def test_keys_in_redis_are_shared_reloaded_and_kept_in_an_outage(redis: Re
     await store.close()
 
 
+async def test_a_server_whose_keys_are_in_a_redis_that_is_away_does_not_start(
+    redis: RedisProcess,
+) -> None:
+    """It could serve nothing; the error names the address without its password."""
+    redis.stop()
+    url = redis.url.replace("redis://", "redis://user:secret@")
+    access = Access(Settings(keys=url), lambda change: None)
+    with pytest.raises(OverloadedError, match="cannot reach Redis at redis://127") as refused:
+        await access.start()
+    assert "secret" not in refused.value.message
+    await access.close()
+
+
 @pytest.mark.parametrize("without_redis", ["refuse", "local"])
 async def test_a_redis_at_its_maxmemory_locks_no_key_out(
     servers: Servers, redis: RedisProcess, without_redis: str
@@ -348,6 +362,35 @@ async def test_contexts_without_redis_leave_nothing_to_give_back(
             (await limiter.admit(CALLER)).end()
     await limiter.close()
     assert len(limiter._unreleased) <= 1
+
+
+async def test_many_leases_are_given_back_at_once(
+    servers: Servers, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many contexts have ended without Redis, new ones are admitted soon after."""
+    limiter = (await servers.start(Quota(contexts=100))).limiter
+    store = limiter._shared
+    assert store is not None
+    held = await asyncio.gather(*(limiter.admit(CALLER) for _ in range(100)))
+    client, leases = connect(redis.url), f"voiceagent-tts:contexts:key:{KEY_ID}"
+    await client.acl_setuser("default", commands=["-zrem", "-set"])
+    for each in held:
+        each.end()
+    await limiter.close()
+    assert await client.zcard(leases) == 100
+    release, calls = store.release, 0
+
+    async def counted(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        await release(*arguments)
+
+    monkeypatch.setattr(store, "release", counted)
+    await client.acl_setuser("default", commands=["+@all"])
+    await until(lambda: limiter.is_shared, "Redis writes again")
+    assert (calls, await client.zcard(leases)) == (1, 0)
+    assert not store._sent
+    await client.aclose()
 
 
 async def test_a_lease_waits_for_the_row_of_its_context(

@@ -58,6 +58,12 @@ def test_there_is_no_aliasing(target_hz: int, frequency_hz: int) -> None:
     assert level_db(resample(tone(frequency_hz, 24_000), 24_000, target_hz)) < -80
 
 
+@pytest.mark.parametrize(("target_hz", "frequency_hz"), [(8_000, 3_400), (16_000, 6_800)])
+def test_the_pass_band_is_flat(target_hz: int, frequency_hz: int) -> None:
+    """The telephone band, 3.4 kHz at 8 kHz, passes unchanged."""
+    assert abs(level_db(resample(tone(frequency_hz, 24_000), 24_000, target_hz))) < 0.05
+
+
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
 def test_the_delay_is_the_filters_reach(source_hz: int, target_hz: int) -> None:
     """At any time at most the filter's reach, 4 ms at 8 kHz, is not in the output yet."""
@@ -91,3 +97,11 @@ def test_full_scale_is_clipped(source_hz: int, target_hz: int) -> None:
     per_half_wave = len(resampled) / 40
     middles = ((np.arange(40) + 0.5) * per_half_wave).astype(int)
     assert np.all(np.sign(resampled[middles]) == np.tile([1, -1], 20))
+
+
+@pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
+def test_the_clock_is_not_shifted(source_hz: int, target_hz: int) -> None:
+    """A click keeps its time, so word times are valid at every rate."""
+    click = np.zeros(source_hz, np.int16)
+    click[source_hz // 2] = 30_000
+    assert np.argmax(resample(click, source_hz, target_hz)) == target_hz // 2

@@ -134,6 +134,15 @@ async def test_text_without_speech_ends_in_silence(wire: Wire, name: str) -> Non
     await check_alive(wire)
 
 
+async def test_digits_of_another_script_are_not_called_punctuation(http: httpx.AsyncClient) -> None:
+    """An English voice is silent for Hindi digits; the error says what to choose."""
+    body = {"input": "९८७", "language": "en"}
+    response = await http.post("/v1/audio/speech", json=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, ErrorCode.TEXT_UNSPEAKABLE)
+    assert "punctuation" not in error["message"] and "choose another voice" in error["message"]
+
+
 @pytest.mark.parametrize("name", SPEAKABLE_TEXTS)
 async def test_odd_text_is_spoken(wire: Wire, name: str) -> None:
     """Characters without a sound are skipped; every letter is still part of a word."""

@@ -5,7 +5,7 @@ import base64
 import gc
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -216,3 +216,34 @@ async def test_a_request_whose_turn_comes_late_is_answered(
             received += (data := await reader.read(1 << 16))
             assert data, received
     writer.close()
+
+
+async def test_a_connection_whose_turn_fails_is_closed(
+    start_server: StartServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asyncio closes one that fails at once; those that wait behind it have their turns."""
+    monkeypatch.setattr(connections, "REQUEST_S", 2 * PATIENCE_S)  # which would close it later
+    server = await start_server()
+    monkeypatch.setattr(connections, "_TURN_BYTES", 1)  # of those that send together, one is read
+    work_on = connections.RequestProtocol._work_on
+
+    def fail(self: connections.RequestProtocol, data: bytes) -> None:
+        if b"fail" in data:
+            raise RuntimeError("planted")
+        work_on(self, data)
+
+    monkeypatch.setattr(connections.RequestProtocol, "_work_on", fail)
+    failed: list[object] = []
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "call_exception_handler", failed.append)
+    port = int(server.url.rpartition(":")[2])
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+    for number, (_, writer) in enumerate(streams):
+        writer.write(_GET if number % 2 else _GET.replace(b"live", b"fail"))
+    async with asyncio.timeout(PATIENCE_S):
+        for number, (reader, writer) in enumerate(streams):
+            expected = b"HTTP/1.1 200 OK\r\n" if number % 2 else b""
+            with suppress(ConnectionError):
+                assert await reader.readline() == expected
+            writer.close()
+    assert len(failed) == 3

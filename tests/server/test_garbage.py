@@ -19,6 +19,7 @@ from testbed.servers import StartServer, until_free
 from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.garbage import collect_rarely
 from voiceagent_tts.server.connections import SocketProtocol
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.settings.access import Quota
@@ -272,3 +273,13 @@ async def test_a_file_that_a_limit_refuses_leaves_nothing(start_server: StartSer
     """As a context of a socket."""
     server = await start_server(api_keys=("key",), key_limits=Quota(contexts=1))
     await _check_no_garbage(server, _refused_files)
+
+
+def test_full_collections_are_rare() -> None:
+    """They begin after twenty times as many objects as with Python's own threshold."""
+    before = gc.get_threshold()
+    try:
+        collect_rarely()
+        assert gc.get_threshold() == (*before[:2], 20 * before[2])
+    finally:
+        gc.set_threshold(*before)

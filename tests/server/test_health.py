@@ -108,6 +108,14 @@ async def test_a_probe_is_not_counted(server: RunningServer) -> None:
     assert value("tts_time_to_first_audio_seconds_count") == 0
 
 
+async def test_no_probe_no_health(start_synthesizer: StartSynthesizer) -> None:
+    """The server is not ready before the first probe has spoken."""
+    watchdog = Watchdog(await start_synthesizer(), 60)
+    assert not watchdog.is_healthy
+    await watchdog.probe()
+    assert watchdog.is_healthy
+
+
 async def test_what_is_wrong_is_logged_once(start_synthesizer: StartSynthesizer) -> None:
     synthesizer = await start_synthesizer(IMPATIENT, {"is_silent": True})
     watchdog = Watchdog(synthesizer, 0.1)

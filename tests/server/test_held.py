@@ -66,6 +66,42 @@ def test_a_text_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert texts.find("key", "session", "context") is None
 
 
+async def test_a_long_text_is_packed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end stopped the event loop for as long as all of its words took; cuts are the same."""
+    monkeypatch.setattr(held, "_PACKED_AT_ONCE", 7)
+    texts, said = RecentTexts(), spoken("words of a text " * 40)
+    texts.keep("key", "session", "context", said)
+    texts.keep("key", "session", "other", spoken("words of a text " * 3))
+    for _ in range(10):
+        kept = texts.find("key", "session", "context")
+        assert kept is not None
+        assert [kept.cut(at) for at in range(0, 700, 7)] == [
+            said.cut(at) for at in range(0, 700, 7)
+        ]
+        await asyncio.sleep(0)
+    packed = texts._of_callers["key"].find(("session", "context"))
+    assert packed is not None and not packed.unpacked
+    assert packed.size_bytes == 600 + 640 + 40 * 16
+
+
+def test_a_cut_reads_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cut of an ended context made all of its words: 200 ms for 240,000 characters."""
+    made = 0
+
+    def make(*arguments: Any) -> WordTimestamp:
+        nonlocal made
+        made += 1
+        return WordTimestamp(*arguments)
+
+    texts, said = RecentTexts(), spoken("words of a text " * 5000)
+    texts.keep("key", "session", "context", said)
+    monkeypatch.setattr(held, "WordTimestamp", make)
+    kept = texts.find("key", "session", "context")
+    assert kept is not None
+    assert kept.cut(40_000) == said.cut(40_000)
+    assert made < 20
+
+
 class CountingTexts(OrderedDict[Any, Any]):
     """Counts the texts that are looked at and dropped."""
 

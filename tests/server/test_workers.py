@@ -27,6 +27,18 @@ def test_every_model_has_workers_on_every_gpu() -> None:
 
 
 @pytest.mark.parametrize(
+    ("device", "expected"), [((), [None]), (("cpu",), ["cpu"]), (("cuda:0", "cuda:1"), None)]
+)
+def test_kokoro_has_a_worker_on_every_device(
+    device: tuple[str, ...], expected: list[str | None] | None
+) -> None:
+    """Its engine takes one device, and chooses without one."""
+    specs = worker_specs(Settings(engine="kokoro", device=device)).values()
+    found = [spec.options["device"] for spec in specs if "device" in spec.options]
+    assert found == (expected or list(device))
+
+
+@pytest.mark.parametrize(
     ("settings", "sharing"),
     [
         ({"models": ("one",)}, [1]),

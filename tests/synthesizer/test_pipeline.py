@@ -24,7 +24,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientConnection
 from voiceagent_tts.protocol.messages import AudioFormat, ContextOpen, DoneMessage, SampleRate
 from voiceagent_tts.protocol.server_connection import ServerConnection
@@ -51,6 +51,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextEvent,
     ContextFailed,
     ContextFlushed,
+    ContextReport,
     ContextWords,
     ContextWordsMoved,
     Source,
@@ -151,7 +152,7 @@ class Opened:
         limits: Limits = LIMITS,
         feeding: Feeding = "segment",
     ) -> None:
-        self.engine, self.calls = Engine(), 0
+        self.engine, self.calls, self.reports = Engine(), 0, list[ContextReport]()
         self.context = open_context(
             self.engine,
             options or ContextOptions(language="en", max_lead_s=2.0),
@@ -160,6 +161,7 @@ class Opened:
             limits=limits,
             make_words=None if aligner is None else partial(AlignedWords, aligner.attach),
             on_event=self._count,
+            on_report=self.reports.append,
         )
 
     def _count(self) -> None:
@@ -522,3 +524,15 @@ async def test_a_lost_text_leaves_the_audio_of_the_words_that_surely_sounded() -
     assert failed.error.spoken_chars == len("One")
     ends = [each.end_sample for each in audio if isinstance(each, AudioChunk)]
     assert ends[-1] == sure.end_sample
+
+
+async def test_a_cancelled_failure_is_a_cancel() -> None:
+    """The client was not told of the failure, and the report has no code."""
+    opened = Opened()
+    opened.context.push_text(TEXT)
+    opened.context.fail(EngineError("it broke"))
+    opened.context.cancel()
+    assert not any(isinstance(each, ContextFailed) for each in opened.read())
+    assert opened.context.close().reason == "cancelled"
+    (report,) = opened.reports
+    assert (report.reason, report.code) == ("cancelled", None)

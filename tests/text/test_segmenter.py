@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.texts import agent_text, any_text, chunked
+from testbed.timing import is_linear
 from voiceagent_tts.core import Segment
+from voiceagent_tts.text import segmenter as module
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken
 
@@ -318,6 +320,26 @@ def test_release_keeps_what_may_still_grow(text: str, expected: list[str]) -> No
     segmenter = Segmenter()
     assert segmenter.push(text) == []
     assert texts(segmenter.release()) == expected
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a", "好", "word ", "Hello there. ", "!", "a) ", "\n", "- a\n", "。", "…", "1. ", ", ", '"']
+    + ["a…", "\u0301", "😊", "e.g. ", "。) ", "a)))))"],
+)  # fmt: skip
+def test_time_is_linear(unit: str) -> None:
+    """Eight times the text, pushed by characters, takes about eight times as long."""
+    assert is_linear(lambda text: segments_of(*text, first_clause=True), unit)
+    assert is_linear(lambda text: segments_of(*("x " + text), first_clause=True), unit)
+
+
+def test_text_without_speech_is_not_searched_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner asks after every delta, so white space without end must cost nothing."""
+    monkeypatch.delattr(module, "_visible_end")
+    segmenter = Segmenter()
+    for _ in range(5):
+        assert segmenter.push("\n" * 100) == []
+        assert not segmenter.ends_sentence
 
 
 @pytest.mark.parametrize(

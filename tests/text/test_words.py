@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.texts import agent_text, any_text, chunked
+from testbed.timing import is_linear
 from voiceagent_tts.core import Word
 from voiceagent_tts.text.words import is_spoken, split_words
 from voiceagent_tts.word_times import aligned_words as module
@@ -107,6 +108,13 @@ def test_words_are_verbatim_ordered_and_complete(text: str) -> None:
     assert {i for i, character in enumerate(text) if not character.isspace()} <= set(covered) | (
         set() if found else set(range(len(text)))
     )
+
+
+@pytest.mark.parametrize("unit", ["a", "好", "a好", "好，", "a.", "!", "#", "🎉", "a ", "ー", "「"])
+def test_time_is_linear(unit: str) -> None:
+    """Eight times the text takes about eight times as long, even without white space."""
+    assert is_linear(split_words, unit)
+    assert is_linear(lambda text: split_words("好" + text), unit)
 
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import time
 
 import httpx
 import pytest
@@ -158,6 +159,21 @@ async def test_a_collector_that_is_away_delays_nothing(
             events = [event async for event in client.say("Hello.", language="en")]
         assert events
         assert server.state.synthesizer.contexts_active == 0
+
+
+async def test_events_keep_the_order_of_their_moments(
+    receiver: OtlpReceiver, host: trace.Tracer
+) -> None:
+    """However close together they are, and whatever passes between two looks at a clock."""
+    span = Tracer(host).start("close", "internal")
+    moments = [time.monotonic() + number * 1e-6 for number in range(100)]
+    for number, moment in enumerate(moments):
+        span.event(str(number), moment)
+    span.end()
+    exported = await only(receiver, "close")
+    times = [at for _, at in exported.events]
+    assert times == sorted(times)
+    assert exported.start_ns <= times[0]
 
 
 def test_nothing_is_traced_by_default() -> None:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -234,6 +235,66 @@ def test_words_that_left_with_their_final_times_are_not_compared() -> None:
     late.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
     late.pop_due(0, ms_to_samples(150))
     assert late.may_be_better and starts_ms(tuple(late.best))[:2] == [0, 100]
+
+
+_changes = st.one_of(
+    st.tuples(st.just("due"), st.integers(0, 3_000), st.integers(0, 1_000)),
+    st.tuples(
+        st.sampled_from((Source.ONLINE, Source.FORCED, Source.CACHE)),
+        st.integers(0, len(WORDS) - 1),
+        st.integers(0, 3_000),
+    ),
+    st.tuples(
+        st.just("tentative"),
+        st.integers(0, len(WORDS) - 1),
+        st.lists(st.integers(0, 3_000), max_size=3),
+    ),
+)
+
+
+def plainly_best(
+    left: list[WordTimestamp],
+    known: dict[Source, dict[Word, int]],
+    tentative: dict[Word, int],
+) -> list[tuple[Word, int]]:
+    """The published words with the starts of the best source, each not before the one before it."""
+    best: list[tuple[Word, int]] = []
+    start = 0
+    for timestamp in left:
+        word = timestamp.word
+        sources = [source for source in sorted(known, reverse=True) if word in known[source]]
+        found = known[sources[0]][word] if sources else tentative.get(word, timestamp.start_sample)
+        start = max(start, found)
+        best.append((word, start))
+    return best
+
+
+@given(st.lists(_changes, max_size=30))
+def test_the_best_times_are_those_of_a_search_through_all_words(changes: list[Any]) -> None:
+    """They are kept up to date word by word, so that neither a cut nor the end compares all."""
+    policy = policy_of(Source.ONLINE, Source.FORCED)
+    left: list[WordTimestamp] = []
+    known: dict[Source, dict[Word, int]] = {}
+    tentative: dict[Word, int] = {}
+    for kind, place, given_ms in changes:
+        if kind == "due":
+            left += policy.pop_due(ms_to_samples(place), ms_to_samples(given_ms))
+        elif kind == "tentative":
+            words = WORDS[place : place + len(given_ms)]
+            times = [at(word, ms) for word, ms in zip(words, given_ms, strict=False)]
+            policy.set_tentative(times)
+            tentative = {time.word: time.start_sample for time in times}
+        elif WORDS[place] not in known.setdefault(kind, {}):  # each source is final, so says once
+            # More than 200 ms from other sources: nearer ones share a word.
+            time = at(WORDS[place], 4_000 * kind + given_ms)
+            policy.add_times(kind, [time])
+            known[kind][WORDS[place]] = time.start_sample
+        moved = [timestamp.start_sample for timestamp in policy.pop_moved()]
+        assert moved == sorted(moved)
+        best = [(timestamp.word, timestamp.start_sample) for timestamp in policy.best]
+        assert best == plainly_best(left, known, tentative)
+        if best != [(timestamp.word, timestamp.start_sample) for timestamp in left]:
+            assert policy.may_be_better
 
 
 def test_words_that_left_by_an_estimate_are_sent_again_when_they_have_moved() -> None:
