@@ -178,6 +178,22 @@ async def test_more_texts_than_contexts_wait() -> None:
     assert body["succeeded"] == 5
 
 
+async def test_a_text_that_fails_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that fail after their first audio leave their room to the others."""
+    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 250_000)
+    monkeypatch.setattr(batches, "_AT_ONCE", 1)
+    items = [{"input": "This goes on and on. " * 20}] * 3 + [{"input": "Hello."}]
+    async with (
+        running(Settings(port=0, max_audio_s=3)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as alone,
+    ):
+        body = (await batch(alone, items=items, response_format="wav", language="en")).json()
+        await until(lambda: not server.state.held, "everything was given back")
+    errors = [result.get("error", {}) for result in body["results"]]
+    assert [error.get("code") for error in errors] == [*["text_too_long"] * 3, None]
+    assert all("max_audio_s" in error["message"] for error in errors[:3])
+
+
 async def test_files_that_are_too_large_together_fail(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
