@@ -168,6 +168,14 @@ async def test_a_wrong_batch_is_refused(http: httpx.AsyncClient, body: dict[str,
     assert message and "Hello" not in message and "xxx" not in message
 
 
+async def test_a_text_is_refused_as_if_it_were_alone(http: httpx.AsyncClient) -> None:
+    """The error names the item."""
+    item = {"input": "Hello.", "ref_audio": "data:audio/wav;base64,AAAA"}
+    error = (await batch(http, items=[{"input": "Hello."}, item])).json()["error"]
+    assert error["code"] == "not_supported"
+    assert error["message"].startswith("items.1.ref_audio: expected")
+
+
 async def test_more_texts_than_contexts_wait() -> None:
     """A client that may have one context at a time gets all of its texts."""
     async with (
