@@ -7,20 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import numpy.typing as npt
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
 from testbed.clones import voice_file
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.plugins.clones import stored_voices
+from voiceagent_tts.plugins.clones import cloning, stored_voices
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.cloning import Cloning
-from voiceagent_tts.plugins.clones.consents import Consent
+from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.plugins.clones.stored_voices import remove_voice
+from voiceagent_tts.plugins.recordings.places import MAX_PLACES
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 
@@ -81,6 +84,11 @@ async def test_a_key_has_few_consents(
     assert (await client.post(PATH, data=ANNA)).status_code == 201
     for each in (await client.get(PATH)).json()["data"]:
         await client.delete(f"{PATH}/{each['id']}")
+    monkeypatch.undo()
+    monkeypatch.setattr(cloning, "MAX_CONSENTS_OF_KEY", 1)
+    answers = [await client.post(PATH, data=ANNA) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 403]
+    await client.delete(f"{PATH}/{answers[0].json()['id']}")
 
 
 async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
@@ -107,6 +115,30 @@ async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
     with pytest.raises(InvalidRequestError, match="withdrawn"):
         await cloning.save(record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
     assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
+
+
+async def test_a_voice_that_is_removed_while_it_is_replaced_keeps_its_record_or_goes(
+    keeping: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A voice without its record would survive the withdrawal of its consent."""
+    state, cloning = keeping.state, Cloning(keeping.state)
+    consent = Consent(name="Anna", language="en", method="attest", statement="She signed.")
+    cloning.consents.save(consent, None)
+    voice = VoiceFile(voice_file(0.1, 0.2), ())
+    record = VoiceRecord(name="anna", consent_id=consent.id)
+    await cloning.save(record, voice, replace=False)
+    removals = list[threading.Thread]()
+
+    def write_late(path: Path, content: bytes) -> None:
+        removals.append(meanwhile(lambda: asyncio.run(cloning.remove("anna", EVERYTHING))))
+        write_file(path, content)
+
+    monkeypatch.setattr(stored_voices, "write_file", write_late)
+    await cloning.save(record, voice, replace=True)
+    removals[0].join(PATIENCE_S)
+    assert ("anna" in state.clones) == ("anna" in state.voice_records.voices())
+    cloning.consents.withdraw(consent.id)
+    assert "anna" not in state.clones
 
 
 async def test_a_name_that_was_taken_meanwhile_is_refused(keeping: RunningServer) -> None:
@@ -165,6 +197,44 @@ async def test_uploads_at_the_same_time_stay_within_the_quota(
         remove_voice(records, name)
 
 
+async def test_only_so_many_uploads_wait_for_a_clone(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds a recording in memory; one more is refused at once, and may come again later.
+
+    Two are decoded at a time, which leaves threads to new contexts.
+    """
+    is_free, lock = threading.Event(), threading.Lock()
+    decoding, begun = [0], list[int]()
+
+    def decode(data: bytes) -> npt.NDArray[np.float32]:
+        begun.append(len(data))
+        with lock:
+            decoding.append(decoding[-1] + 1)
+        is_free.wait(PATIENCE_S)
+        with lock:
+            decoding.append(decoding[-1] - 1)
+        return np.zeros(24_000, np.float32)
+
+    monkeypatch.setattr("voiceagent_tts.plugins.clones.cloning.read_audio", decode)
+
+    async def upload() -> httpx.Response:
+        fields = {"name": "Anna", "language": "en"}
+        return await client.post(PATH, data=fields, files={"recording": b"RIFF"})
+
+    uploads = [asyncio.create_task(upload()) for _ in range(MAX_PLACES + 3)]
+    await until(lambda: sum(each.done() for each in uploads) == 3, "three are refused")
+    await until(lambda: decoding[-1] >= 2, "two are decoded")
+    refused = [each.result() for each in uploads if each.done()]
+    assert {(each.status_code, each.json()["error"]["code"]) for each in refused} == {
+        (503, "overloaded")
+    }
+    is_free.set()
+    await asyncio.gather(*uploads)
+    assert len(begun) == MAX_PLACES and max(decoding) == 2
+    assert (await upload()).json()["error"]["code"] == "not_supported"
+
+
 @pytest.mark.parametrize(
     ("change", "status", "code"),
     [
@@ -183,7 +253,7 @@ async def test_what_is_no_consent_is_refused(
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
-@pytest.mark.parametrize("consent_id", ["%2e%2e%2fanna", "x" * 3000, "%00"])
+@pytest.mark.parametrize("consent_id", ["..", "cons_", "%2e%2e%2fanna", "x" * 3000, "%00"])
 async def test_an_odd_id_is_not_found(client: httpx.AsyncClient, consent_id: str) -> None:
     """Ids are compared, and never used as paths."""
     answer = await client.delete(f"{PATH}/{consent_id}")
@@ -194,7 +264,17 @@ async def test_an_odd_id_is_not_found(client: httpx.AsyncClient, consent_id: str
 async def test_a_voice_is_that_of_its_consent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clone needs a recorded consent, of its speaker; the quota counts, withdrawal deletes."""
+    """A clone needs a recorded consent, of its speaker; the quota counts, withdrawal deletes.
+
+    The event loop, which serves listeners meanwhile, reads no file of a consent.
+    """
+    similarity, threads = Consents.similarity, set[threading.Thread]()
+
+    def noted(self: Consents, consent: Consent, voice_file: bytes) -> float | None:
+        threads.add(threading.current_thread())
+        return similarity(self, consent, voice_file)
+
+    monkeypatch.setattr(Consents, "similarity", noted)
     monkeypatch.setattr("voiceagent_tts.plugins.clones.cloning.LEAST_SIMILARITY", 0.99)
     sound = (REFERENCE / "reference.wav").read_bytes()
     settings = Settings(
@@ -227,6 +307,7 @@ async def test_a_voice_is_that_of_its_consent(
         voices = {
             each["id"]: each for each in (await http.get("/v1/audio/voices")).json()["voices"]
         }
+        assert threads and threading.current_thread() not in threads
         assert voices["anna"]["tag"] == "testing"
         assert voices["anna"]["voice_id"] == made.json()["voice_id"]
         second = await clone("anna2", consent_id=consent_id)

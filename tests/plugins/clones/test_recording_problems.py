@@ -1,9 +1,12 @@
 """Transcripts of recordings: one that is not what was said is told apart by its sounds."""
 
+import unittest.mock
+
 import numpy as np
 import pytest
 
 from testbed.known_speech import KnownSpeech, espeak
+from voiceagent_tts.plugins.clones import transcript_fit
 from voiceagent_tts.plugins.clones.transcript import recording_problems
 
 SAID = {
@@ -47,6 +50,18 @@ def test_a_text_whose_sounds_are_not_known_is_not_judged() -> None:
     said = espeak(SAID["en"], "en", "m3")
     assert problems(said, "今日は天気がいいですね、公園へ行きましょう。") == []
     assert problems(said, "Cześć, jak się dzisiaj czujesz, mój drogi przyjacielu?") == []
+
+
+def test_without_espeak_the_sounds_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cloning does not need the library or its package; a module of our own is needed."""
+    said = espeak(SAID["en"], "en", "m3")
+    missing = ModuleNotFoundError("no such module", name="espeakng_loader")
+    judging = unittest.mock.Mock(side_effect=missing)
+    monkeypatch.setattr(transcript_fit, "transcript_fit", judging)
+    assert problems(said, SAID["de"]) == []
+    missing.name = "voiceagent_tts.espeak"
+    with pytest.raises(ModuleNotFoundError):
+        problems(said, SAID["de"])
 
 
 def test_a_short_sound_is_not_judged() -> None:

@@ -116,6 +116,7 @@ async def test_a_text_that_is_not_the_transcript_is_refused(cloning: httpx.Async
     [
         Cloned(torch.zeros(7)).to_bytes(),
         Cloned(torch.zeros(64), torch.full((2, 16), 10**6), "Ahoy!").to_bytes(),
+        Cloned(torch.zeros(64), torch.zeros(2, 3), "Ahoy!").to_bytes(),
     ],
 )
 async def test_a_voice_file_of_another_model_is_refused(
@@ -179,6 +180,7 @@ def wav(seconds: float) -> bytes:
         ({}, {}, "invalid_param", "audio_sample or voice_file"),
         ({}, {"audio_sample": SOUND, "voice_file": SOUND}, "invalid_param", "either"),
         ({}, {"audio_sample": b"This is no sound."}, "invalid_param", "WAV, FLAC, MP3 or Ogg"),
+        ({}, {"audio_sample": wav(2.0)}, "invalid_param", "got silence"),
         ({}, {"audio_sample": wav(100.0)}, "invalid_param", "at most 60 s"),
         pytest.param(
             {},
@@ -189,7 +191,7 @@ def wav(seconds: float) -> bytes:
         ),
         ({}, {"audio_sample": bytes(17 << 20)}, "message_too_big", "at most"),
     ],
-    ids=["name", "blank", "none", "both", "text", "long", "file", "big"],
+    ids=["name", "blank", "none", "both", "text", "silent", "long", "file", "big"],
 )
 async def test_what_cannot_be_a_voice_is_refused(
     cloning: httpx.AsyncClient,

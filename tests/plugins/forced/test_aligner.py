@@ -115,6 +115,18 @@ def test_inputs_equal_those_of_transformers(
     assert torch.equal(given["input_features_mask"], expected["input_features_mask"].long())
 
 
+def test_a_prompt_is_the_audio_and_the_words_alone(
+    aligner: ForcedAligner, processor: "Qwen3ASRProcessor"
+) -> None:
+    """Nothing is before the audio, and two timestamp tokens follow each word."""
+    (given,) = Recording(aligner, [clip_of("Don't “stop” <timestamp>, <|audio_pad|>!", 1.2)]).inputs
+    assert processor.tokenizer.decode(given["input_ids"][0]) == (
+        "<|audio_start|>" + 16 * "<|audio_pad|>" + "<|audio_end|>"
+        "Don't<timestamp><timestamp>stop<timestamp><timestamp>"
+        "timestamp<timestamp><timestamp>audiopad<timestamp><timestamp>"
+    )
+
+
 def test_logits_equal_those_of_transformers(
     aligner: ForcedAligner, processor: "Qwen3ASRProcessor"
 ) -> None:

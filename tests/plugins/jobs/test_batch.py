@@ -168,6 +168,14 @@ async def test_a_wrong_batch_is_refused(http: httpx.AsyncClient, body: dict[str,
     assert message and "Hello" not in message and "xxx" not in message
 
 
+async def test_a_text_is_refused_as_if_it_were_alone(http: httpx.AsyncClient) -> None:
+    """The error names the item."""
+    item = {"input": "Hello.", "ref_audio": "data:audio/wav;base64,AAAA"}
+    error = (await batch(http, items=[{"input": "Hello."}, item])).json()["error"]
+    assert error["code"] == "not_supported"
+    assert error["message"].startswith("items.1.ref_audio: expected")
+
+
 async def test_more_texts_than_contexts_wait() -> None:
     """A client that may have one context at a time gets all of its texts."""
     async with (
@@ -176,6 +184,22 @@ async def test_more_texts_than_contexts_wait() -> None:
     ):
         body = (await batch(alone, items=[{"input": "Hello."}] * 5, language="en")).json()
     assert body["succeeded"] == 5
+
+
+async def test_a_text_that_fails_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that fail after their first audio leave their room to the others."""
+    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 250_000)
+    monkeypatch.setattr(batches, "_AT_ONCE", 1)
+    items = [{"input": "This goes on and on. " * 20}] * 3 + [{"input": "Hello."}]
+    async with (
+        running(Settings(port=0, max_audio_s=3)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as alone,
+    ):
+        body = (await batch(alone, items=items, response_format="wav", language="en")).json()
+        await until(lambda: not server.state.held, "everything was given back")
+    errors = [result.get("error", {}) for result in body["results"]]
+    assert [error.get("code") for error in errors] == [*["text_too_long"] * 3, None]
+    assert all("max_audio_s" in error["message"] for error in errors[:3])
 
 
 async def test_files_that_are_too_large_together_fail(

@@ -155,6 +155,46 @@ async def test_one_key_has_a_share_of_the_queue(open_queue: OpenQueue, client: R
     assert not await client.keys("voiceagent-tts:jobs:of:*")
 
 
+async def test_many_servers_take_every_job_once(open_queue: OpenQueue) -> None:
+    """Eight takers of fifty jobs share them without a doublet."""
+    queue = open_queue()
+    jobs = [new_job() for _ in range(50)]
+    for job in jobs:
+        await queue.submit(job)
+
+    async def take_all() -> list[str]:
+        taken: list[str] = []
+        while (claim := await queue.claim()) is not None:
+            await queue.start(claim)
+            assert await queue.finish(claim, JobStatus.DONE, DONE)
+            await queue.remove(claim)
+            taken.append(claim.job_id)
+        return taken
+
+    taken = [job for jobs in await asyncio.gather(*(take_all() for _ in range(8))) for job in jobs]
+    assert sorted(taken) == sorted(job.id for job in jobs)
+
+
+async def test_a_job_whose_answer_was_lost_is_taken_again(
+    queue: JobQueue, open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis gave the job away, and the server did not learn of it: another server takes it."""
+    job = new_job()
+    await queue.submit(job)
+    losing = open_queue(of_all=3)
+    take = losing._take
+
+    async def lose_answer_and_retry(*arguments: Any) -> Any:
+        await take(*arguments)
+        return await take(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(losing, "_take", lose_answer_and_retry)
+        assert await losing.claim() is None
+    monkeypatch.setattr(queue_module, "LEASE_S", 0.0)
+    assert (await claimed(queue)).job_id == job.id
+
+
 async def test_a_dead_server_s_job_is_found_behind_many_others(open_queue: OpenQueue) -> None:
     """Redis looks at ten entries at a time; all others are renewed, and the last one is not."""
     queue = open_queue()

@@ -25,7 +25,7 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.access.keys import KeyDocument, Scope, key_of_settings, make_key
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import OverloadedError
@@ -34,10 +34,12 @@ from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
-from voiceagent_tts.server import held
+from voiceagent_tts.plugins.speech.containers import ContainerEncoder
+from voiceagent_tts.plugins.usage.book import UsageBook
+from voiceagent_tts.server import encoding, held
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
-from voiceagent_tts.settings.access import Quota
+from voiceagent_tts.settings.access import Quota, hash_key
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import VoiceBook
@@ -130,6 +132,41 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, receiver: Any) -> N
     assert "Hello" not in json.dumps(message) and "url" not in message["data"]["result"]
 
 
+async def test_a_listener_is_heard_while_the_files_of_jobs_are_encoded(
+    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs keep all threads of files until the end of its stream; each has its key's places."""
+    encoding_files, heard = set[int](), threading.Event()
+    push = ContainerEncoder.push
+
+    def held_up(encoder: ContainerEncoder, pcm: bytes) -> bytes:
+        if threading.current_thread().name.startswith("file-encoder"):
+            encoding_files.add(threading.get_ident())
+            assert heard.wait(PATIENCE_S)
+        return push(encoder, pcm)
+
+    monkeypatch.setattr(ContainerEncoder, "push", held_up)
+    body = {**HELLO, "response_format": "mp3"}
+    async with speaking_jobs(redis, tmp_path, api_keys=f"{ONE},{TWO}") as (_, http):
+        jobs: dict[str, str] = {}
+        for key in (ONE, TWO):
+            http.headers["X-API-Key"] = key
+            jobs[key] = await submitted(http, **body)
+        await until(
+            lambda: len(encoding_files) == encoding._THREADS, "all threads of files are busy"
+        )
+        owners = {key_of_settings(hash_key(key)).id for key in jobs}
+        await until(
+            lambda: owners == {owner for _, owner in encoding._places}, "each has its own places"
+        )
+        spoken = await http.post("/v1/audio/speech", json=body)
+        assert spoken.status_code == 200 and len(spoken.content) > 5_000
+        heard.set()
+        for key, job_id in jobs.items():
+            http.headers["X-API-Key"] = key
+            assert (await job_over(http, job_id))["status"] == "done"
+
+
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "drained"])
 async def test_a_job_survives_the_end_of_its_server(
     redis: RedisProcess, tmp_path: Path, receiver: Any, is_killed: bool
@@ -213,6 +250,35 @@ async def test_a_job_that_is_over_is_deleted_with_its_file(
     assert await redis.hgetall("voiceagent-tts:jobs:files:ip:127.0.0.1") == {b"total": b"0"}
 
 
+async def test_a_job_that_is_cancelled_while_it_is_stored_leaves_no_file(
+    http: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that stores it cannot be stopped; the file is deleted when it has ended."""
+    begun, goes_on = threading.Event(), threading.Event()
+    save = JobStorage.save
+
+    def slowly(storage: JobStorage, name: str, data: bytes) -> None:
+        begun.set()
+        goes_on.wait(PATIENCE_S)
+        save(storage, name, data)
+
+    monkeypatch.setattr(JobStorage, "save", slowly)
+    deleted = threading.Event()
+    delete = JobStorage.delete
+
+    def noted(storage: JobStorage, job_id: str) -> None:
+        delete(storage, job_id)
+        deleted.set()
+
+    monkeypatch.setattr(JobStorage, "delete", noted)
+    job_id = await submitted(http, **HELLO)
+    await until(begun.is_set, "the file is being stored")
+    assert (await http.delete(f"{JOBS}/{job_id}")).json()["status"] == "cancelled"
+    goes_on.set()
+    await until(deleted.is_set, "its file is deleted")
+    assert not list((tmp_path / "jobs").iterdir())
+
+
 async def test_files_of_jobs_count_for_their_caller(
     http: httpx.AsyncClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +319,17 @@ async def test_a_job_over_a_limit_of_a_day_fails(redis: RedisProcess, tmp_path: 
         jobs = [await job_over(http, await submitted(http, **HELLO)) for _ in range(2)]
     assert [job["status"] for job in jobs] == ["done", "failed"]
     assert jobs[1]["error"]["code"] == "rate_limited"
+
+
+async def test_what_a_job_says_is_charged(redis: RedisProcess, tmp_path: Path) -> None:
+    """A word of one letter that a lexicon says as 15 counts as 15; the job is spoken once."""
+    async with speaking_jobs(redis, tmp_path, api_keys=(ONE,)) as (server, http):
+        http.headers["X-API-Key"] = ONE
+        body = {**HELLO, "input": "a a.", "lexicon": {"a": "bcd bcd bcd bcd"}}
+        job = await job_over(http, await submitted(http, **body))
+        book = next(each for each in server.state.opener.observers if isinstance(each, UsageBook))
+        (day,) = (await book.read(1)).values()
+    assert (job["status"], [used.chars for used in day.values()]) == ("done", [4 + 2 * 14])
 
 
 @pytest.mark.parametrize(("scopes", "code"), [((), "unauthorized"), ((Scope.ADMIN,), "forbidden")])
@@ -339,6 +416,24 @@ async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
     assert (await http.get(url.partition("?")[0])).status_code == 400
 
 
+async def test_a_file_is_looked_for_beside_the_event_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder may be a mount that does not answer."""
+    url = (await job_over(http, await submitted(http, **HELLO)))["result"]["url"]
+    threads: set[threading.Thread] = set()
+    is_file = Path.is_file
+
+    def noted(path: Path) -> bool:
+        if path.suffix == ".wav":
+            threads.add(threading.current_thread())
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", noted)
+    assert (await http.get(url)).status_code == 200
+    assert threads and threading.main_thread() not in threads
+
+
 async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> None:
     """Another key does not see a job; its link works without any key."""
     async with speaking_jobs(redis, tmp_path, api_keys=f"{ONE},{TWO}") as (_, http):
@@ -376,16 +471,18 @@ async def test_the_news_of_a_key_is_signed_with_its_own_secret(
 async def test_a_job_is_spoken_with_its_keys_voice(
     redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clone of the key is opened for it, and is unknown to another key.
+    """Two keys have a clone of one name; the one that only one of them has is unknown to the other.
 
     The embedded engine passes for one that speaks clones, until it is told to.
     """
-    one, two = (make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in ("one", "two"))
-    (tmp_path / "keys.json").write_text(KeyDocument(keys=(one.key, two.key)).dump())
+    keys = [make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in ("one", "two")]
+    (tmp_path / "keys.json").write_text(KeyDocument(keys=tuple(k.key for k in keys)).dump())
     settings = {"keys": str(tmp_path / "keys.json"), "voices_folder": tmp_path / "voices"}
     async with speaking_jobs(redis, tmp_path, **settings) as (server, http):
         synthesizer, opened = server.state.synthesizer, list[str]()
-        add_voice(server.state.voice_records, VoiceRecord(name="zoe", key_id=one.key.id), b"1")
+        for name, key in (("anna", keys[0]), ("anna", keys[1]), ("zoe", keys[0])):
+            record = VoiceRecord(name=name, key_id=key.key.id)
+            add_voice(server.state.voice_records, record, key.key.id.encode())
         workers = synthesizer.supervisors.items()
         synthesizer.voices = VoiceBook(
             {name: replace(each.capabilities, clone_width=8) for name, each in workers},
@@ -399,11 +496,11 @@ async def test_a_job_is_spoken_with_its_keys_voice(
             return context
 
         monkeypatch.setattr(synthesizer, "open", noted)
-        http.headers["Authorization"] = f"Bearer {one.secret}"
-        await job_over(http, await submitted(http, **HELLO, voice="zoe"))
-        http.headers["Authorization"] = f"Bearer {two.secret}"
+        for key in keys:
+            http.headers["Authorization"] = f"Bearer {key.secret}"
+            await job_over(http, await submitted(http, **HELLO, voice="anna"))
         refused = await http.post(JOBS, json={**HELLO, "voice": "zoe"})
-    assert opened == [f"zoe@{one.key.id}"]
+    assert opened == [f"anna@{key.key.id}" for key in keys]
     message, _, known = refused.json()["error"]["message"].partition("; ")
     assert message == "expected the name of a voice, got 'zoe'" and "zoe" not in known
 
@@ -460,9 +557,10 @@ def failing_disk(number: int) -> Callable[[pytest.MonkeyPatch], None]:
         (small_share_of_files, "job_quota", "of files of one key", 0),
         (small_memory, "text_too_long", "", 0),
         (failing_disk(errno.ENOSPC), "storage_unavailable", "JOBS_STORAGE", 1),
+        (failing_disk(errno.EDQUOT), "storage_unavailable", os.strerror(errno.EDQUOT), 1),
         (failing_disk(errno.EROFS), "storage_unavailable", os.strerror(errno.EROFS), 3),
     ],
-    ids=["files of the key", "memory", "full disk", "read-only disk"],
+    ids=["files of the key", "memory", "full disk", "full share of the disk", "read-only disk"],
 )
 async def test_a_file_that_cannot_be_kept_fails_its_job(
     redis: RedisProcess,
@@ -489,7 +587,7 @@ async def test_a_file_that_cannot_be_kept_fails_its_job(
             assert job["status"] == "failed" and job["error"]["code"] == code
             assert part in job["error"]["message"]
             assert metric_value(server, "tts_chars_total") == len(HELLO["input"])
-            assert not server.state.held._of_callers and not list((tmp_path / "jobs").glob("*"))
+            assert not server.state.held and not list((tmp_path / "jobs").glob("*"))
             assert len(stored) == attempts
             if attempts:
                 patch.undo()

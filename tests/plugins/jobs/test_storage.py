@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -67,3 +68,25 @@ def test_old_files_are_deleted(tmp_path: Path) -> None:
         os.utime(path, (0, 0))
     assert storage.delete_old(HOUR_S) == 2
     assert sorted(path.name for path in storage.folder.iterdir()) == [NAME, "notes.txt"]
+
+
+def test_a_file_that_vanishes_does_not_end_the_deletion(tmp_path: Path) -> None:
+    """Another server deletes old files at the same time; broken links stand for its work."""
+    storage = JobStorage(tmp_path, b"secret")
+    for number in range(20):
+        (tmp_path / f"{number}.unfinished").symlink_to(tmp_path / "vanished")
+        path = tmp_path / f"{number:032x}.wav"
+        path.touch()
+        os.utime(path, (0, 0))
+    assert storage.delete_old(HOUR_S) == 20
+
+
+def test_two_that_store_the_same_file_do_not_meet(tmp_path: Path) -> None:
+    """A job that was taken over may be stored by both servers at the same time."""
+    storage = JobStorage(tmp_path, b"secret")
+    sounds = [bytes([number]) * 100_000 for number in range(8)]
+    with ThreadPoolExecutor(len(sounds)) as pool:
+        for _ in range(10):
+            list(pool.map(lambda sound: storage.save(NAME, sound), sounds))
+            assert (tmp_path / NAME).read_bytes() in sounds
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]

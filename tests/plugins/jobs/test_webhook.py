@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 
@@ -81,6 +82,24 @@ def test_a_receiver_that_never_ends_its_answer_is_a_failure(
         thread.join()
 
 
+def test_a_name_whose_look_up_does_not_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its resolver may take half a minute; the thread that sends goes on to the next message."""
+    monkeypatch.setattr("voiceagent_tts.plugins.jobs.webhook.TIMEOUT_S", 0.1)
+    is_over, has_ended = threading.Event(), threading.Event()
+
+    def look_up(*_arguments: object, **_options: object) -> list[Any]:
+        is_over.wait(PATIENCE_S)
+        has_ended.set()
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(NotDeliveredError):
+        PUBLIC.send("https://example.com/", "job-1", b"{}", 0)
+    assert not has_ended.is_set()
+    is_over.set()
+    assert has_ended.wait(PATIENCE_S)
+
+
 def test_names_of_this_machine_get_nothing(receiver: Any) -> None:
     """A public-looking name that resolves to this machine is refused when the message is sent."""
     for host in ("localhost", "127.0.0.1"):
@@ -139,3 +158,8 @@ def test_public_addresses_are_accepted() -> None:
     PUBLIC.check("https://[64:ff9b::8.8.8.8]/")
     PUBLIC.check("https://[2606:4700::1111]/")
     PRIVATE.check("http://10.0.0.1/")
+
+
+def test_the_secret_is_not_shown() -> None:
+    """It is in no log."""
+    assert "secret" not in repr(PUBLIC)

@@ -59,7 +59,7 @@ def test_the_mark_survives_our_files(container_format: ContainerFormat) -> None:
     assert detect(samples[24_000:96_000], [TEST_KEY]).is_marked
 
 
-@pytest.mark.parametrize("rate_hz", [8_000, 16_000])
+@pytest.mark.parametrize("rate_hz", [8_000, 16_000, 48_000])
 def test_the_mark_survives_other_rates_and_the_telephone(rate_hz: int) -> None:
     """Resampled and mu-law audio is found."""
     output = OutputStream("pcm_s16le", rate_hz)

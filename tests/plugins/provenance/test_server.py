@@ -8,6 +8,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.plugins.provenance.watermark import mark
 from voiceagent_tts.plugins.recordings.file_reader import AudioLimits
-from voiceagent_tts.plugins.recordings.places import MAX_PLACES
+from voiceagent_tts.plugins.recordings.places import MAX_PLACES, Places
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
@@ -118,9 +119,10 @@ async def test_marking_changes_no_length_and_no_word() -> None:
     assert not detect(as_floats(bytes(plain.pcm)), [TEST_KEY]).is_marked
 
 
-async def test_http_answers_are_marked(http: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("container_format", ["wav", "flac", "mp3"])
+async def test_http_answers_are_marked(http: httpx.AsyncClient, container_format: str) -> None:
     """A streamed file is marked; its header names the model and the key, not yet the digest."""
-    body = {**SPEECH, "response_format": "mp3"}
+    body = {**SPEECH, "response_format": container_format}
     response = await http.post("/v1/audio/speech", json=body)
     assert json.loads(response.headers["x-provenance"])["key_id"] == TEST_KEY.id
     assert json.loads(response.headers["x-provenance"])["sha256"] is None
@@ -179,6 +181,16 @@ async def test_http_routes_of_dialects_are_marked(
     assert_marked(as_floats(pcm))
 
 
+async def test_cartesias_socket_is_marked(shared_server: RunningServer) -> None:
+    """The audio of its messages has the mark."""
+    url, pcm = shared_server.websocket_url.replace("/v1/tts/ws", "/tts/websocket"), b""
+    async with connect(url) as socket:
+        await socket.send(json.dumps({**CARTESIA, "context_id": "c1"}))
+        while not (event := json.loads(await socket.recv())).get("done"):
+            pcm += base64.b64decode(event.get("data", ""))
+    assert_marked(as_floats(pcm))
+
+
 async def test_vllm_omnis_door_is_marked(shared_server: RunningServer) -> None:
     """Its socket has the mark."""
     url = shared_server.websocket_url.replace("/v1/tts/ws", "/v1/audio/speech/stream")
@@ -210,11 +222,13 @@ async def test_a_file_is_examined(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("content", "status"),
     [
+        (b"", 400),
+        (b"\0" * 1000, 400),
         (b"RIFF\0\0\0\0WAVEjunk", 400),
         (as_wav(bytes(2 * 2_400)), 400),
         (b"fLaC" + b"x" * (33 << 20), 413),
     ],
-    ids=["broken", "too short", "too big"],
+    ids=["empty", "zeros", "broken", "too short", "too big"],
 )
 async def test_a_bad_file_is_refused(http: httpx.AsyncClient, content: bytes, status: int) -> None:
     """What is no audio, too short or too big has an answer with a reason."""
@@ -274,6 +288,34 @@ async def test_a_key_that_examines_many_files_leaves_places_to_others(
     assert codes == {200: MAX_PLACES // 4, 503: 3}
 
 
+async def test_a_file_whose_client_has_left_is_not_examined(
+    shared_server: RunningServer, decoding: Decoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waited for its turn."""
+    taken, take = list[str | None](), Places.take
+
+    def noted(places: Places, key_id: str | None) -> AbstractContextManager[None]:
+        taken.append(key_id)
+        return take(places, key_id)
+
+    monkeypatch.setattr(Places, "take", noted)
+
+    async def examine(name: bytes) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=shared_server.url, timeout=PATIENCE_S) as http:
+            return await http.post("/v1/provenance/detect", files={"file": ("a.wav", name)})
+
+    first = [asyncio.create_task(examine(name)) for name in (b"a", b"b")]
+    await until(lambda: len(decoding.begun) == 2, "both decoders work")
+    leaving = asyncio.create_task(examine(b"gone"))
+    await until(lambda: len(taken) == 3, "the third waits")
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    decoding.end()
+    await asyncio.gather(*first)
+    assert (await examine(b"last")).status_code == 200
+    assert sorted(decoding.begun) == [b"a", b"b", b"last"]
+
+
 async def test_a_server_without_marks_has_no_detector() -> None:
     """It has no keys to look for, and says so."""
     async with (
@@ -285,15 +327,16 @@ async def test_a_server_without_marks_has_no_detector() -> None:
     assert response.status_code == 501 and response.json()["error"]["code"] == "not_supported"
 
 
-@pytest.mark.parametrize("audio_format", ["wav", "opus"])
+@pytest.mark.parametrize("audio_format", ["wav", "mp3", "flac", "opus"])
 async def test_whole_files_are_signed(signing_server: RunningServer, audio_format: str) -> None:
     """Files that can have a C2PA manifest get one; the others are as before."""
+    types = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "opus": "audio/ogg"}
     body = {**SPEECH, "input": "Hello.", "response_format": audio_format, "stream": False}
     async with httpx.AsyncClient(base_url=signing_server.url, timeout=PATIENCE_S) as http:
         response = await http.post("/v1/audio/speech", json=body)
     if audio_format == "opus":
         assert response.content.startswith(b"OggS")
         return
-    stated = manifest_of(response.content, "audio/wav")["org.voiceagent-tts.provenance"]
+    stated = manifest_of(response.content, types[audio_format])["org.voiceagent-tts.provenance"]
     assert stated == json.loads(response.headers["x-provenance"])
     await until(lambda: not signing_server.state.synthesizer.contexts_active, "the context ends")

@@ -30,6 +30,26 @@ def test_lists_of_voices_have_several_forms(answer: Any, names: list[str]) -> No
     assert voices_in(answer) == names
 
 
+@pytest.mark.parametrize(
+    ("status", "part"),
+    [
+        (401, "UPSTREAM_KEY"),
+        (403, "UPSTREAM_KEY"),
+        (404, "UPSTREAM_MODEL"),
+        (400, "does not accept"),
+        (500, "failed"),
+        (503, "failed"),
+    ],
+)
+def test_a_status_says_what_to_do(status: int, part: str) -> None:
+    """Without the secrets of the address."""
+    error = API.failure(status, None)
+    assert isinstance(error, EngineError)
+    assert part in error.message
+    assert f"http://host:1/v1 answered with HTTP {status}" in error.message
+    assert "secret" not in error.message
+
+
 def test_only_what_may_pass_is_tried_again() -> None:
     """And not after a wait that a listener would notice."""
     assert [retry_wait_s(status, None, 0.1) for status in (429, 500, 503)] == [0.1] * 3
