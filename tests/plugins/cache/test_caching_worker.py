@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from testbed.examples import examples
 from testbed.scripted_time import run_scripted
 from testbed.waiting import until
-from voiceagent_tts.core import AudioChunk, Segment, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Reading, Segment, WordTimestamp
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.cache import hold
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.plugins.cache.hold import PhraseHold
@@ -50,9 +51,10 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
 )
 from voiceagent_tts.synthesizer.context import Context, ContextState
-from voiceagent_tts.synthesizer.events import ContextEvent, ContextWords, Source
+from voiceagent_tts.synthesizer.events import ContextEvent, ContextFailed, ContextWords, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import EventHandler
+from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
 from voiceagent_tts.word_times.processes import Aligners
 
@@ -360,6 +362,23 @@ async def test_silent_text_before_the_first_sound_is_none(
     assert (done.reason, done.report.cached_segments) == ("complete", int(variant is FIRST))
 
 
+async def test_a_mistake_in_giving_up_ends_the_context_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though only the event loop is there to hear of it."""
+
+    def fail(*_: object) -> None:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(PhraseHold, "give_up", fail)
+    opened = Opened(GREETING)
+    opened.context.push_text("Hello")
+    await until(lambda: opened.context.state >= ContextState.ENDED, "the context has failed")
+    (failed,) = [each for each in await opened.play() if isinstance(each, ContextFailed)]
+    assert failed.error.code is ErrorCode.INTERNAL
+    assert opened.context.close().reason == "error"
+
+
 PHRASES_AT = {"first": [FIRST], "later": [LATER], "both": VARIANTS}
 SPEECH = (f"{GREETING} {MENU}", f" {MENU}", " It goes on.", "Hello")
 SILENCE = ("", "🙂 ", '<break time="200ms"/>')
@@ -412,6 +431,17 @@ async def _run_to_the_end(steps: list[str], ttl_ticks: int) -> None:
                 opened.context.finish()
     await opened.end()
     assert opened.context.close().reason in ("complete", "cancelled")
+
+
+async def test_a_reading_that_is_divided_is_no_phrase() -> None:
+    """A long word is held in parts; the text of a reading inside it goes to the engine whole."""
+    cache = Opened(GREETING).cache
+    held = Segment(24 * "p" + 240 * "x" + " end.", 0, (Reading(24, 264, GREETING),))
+    key = next(keys_of((PARAMS,), FIRST, held.part(0, MAX_SEGMENT_CHARS)))
+    cache.store(key, Phrase(key.text, PARAMS.voice, bytes(9_600), (WordTime(0, None, 1),)))
+    hold = PhraseHold(phrases_of(cache), "en")
+    parts = [*hold.push(held, 100.0), *hold.flush()]
+    assert [(part.segment, part.phrase) for part in parts] == [(held, None)]
 
 
 async def test_text_is_held_for_40_ms_and_keeps_its_place() -> None:

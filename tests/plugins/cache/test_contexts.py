@@ -15,13 +15,14 @@ from voiceagent_tts.plugins.cache.caching_worker import phrases_of
 from voiceagent_tts.plugins.cache.phrases import Phrase
 from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
-from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.commands import Command, SpeechOptions, Submit
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextFailed, ContextFlushed, ContextReport, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import (
     Supervisor,
+    WorkerClient,
     WorkerSpec,
 )
 from voiceagent_tts.word_times.processes import Aligners
@@ -195,6 +196,26 @@ async def test_cached_audio_is_paced_like_live_audio(start: Start) -> None:
         context.sent(chunk.samples)
     assert handed_out < 13_000
     assert (await collect(context)).report.cached_segments == 1
+
+
+async def test_the_engine_knows_which_turns_began_with_cached_audio(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would refuse others where memory or time is short, but a turn that is heard goes on."""
+    synthesizer = await start()
+    await say(synthesizer, GREETING + MENU)
+    submitted: list[Submit] = []
+    send = WorkerClient.send
+
+    def noted(self: WorkerClient, command: Command) -> None:
+        if isinstance(command, Submit):
+            submitted.append(command)
+        send(self, command)
+
+    monkeypatch.setattr(WorkerClient, "send", noted)
+    await say(synthesizer, GREETING + REST)
+    await say(synthesizer, REST)
+    assert [each.continues for each in submitted] == [True, False]
 
 
 async def test_a_phrase_is_stored_when_it_is_repeated(start: Start) -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.plugins.cache.phrases import (
+    Phrase,
     PhraseVoice,
     SegmentVariant,
     SynthesisParams,
+    WordTime,
     keys_of,
     said_text,
 )
@@ -118,3 +120,13 @@ def test_a_person_who_is_made_anew_for_each_context_is_not_cached() -> None:
     designed = replace(CAPABILITIES, needs_instruct=True)
     assert params_of(designed, VOICE, SpeechOptions("a pirate"), "segment") is None
     assert params_of(designed, VOICE, SpeechOptions("a pirate", seed=3), "segment") is not None
+
+
+def test_a_phrase_is_read_by_servers_of_other_versions() -> None:
+    """A server drops the phrases of a clone that is removed, whichever version stored them."""
+    line = (
+        b'{"text": "Hi.", "spoken": {"voice": "anna", "content": "0f", "owner": "k1"}, '
+        b'"words": [[0, null, 1.0]]}\n'
+    )
+    phrase = Phrase("Hi.", PhraseVoice("anna", "0f", "k1"), b"\1\0", (WordTime(0, None, 1.0),))
+    assert Phrase.load(line + b"\1\0") == phrase and phrase.dump() == line + b"\1\0"

@@ -65,6 +65,21 @@ async def test_a_phrase_of_one_server_is_a_hit_on_the_others(start_cache: StartC
     assert len(late.memory) == len(one.memory) == 41
 
 
+async def test_what_is_read_at_once_is_bounded(
+    start_cache: StartCache, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that starts reads all that others have stored, but in several rounds."""
+    one = start_cache()
+    for number in range(40):
+        one.store(key(str(number)), phrase())
+    await one.refresh()
+    monkeypatch.setattr("voiceagent_tts.plugins.cache.shared._MOST_READ_BYTES", 60_000)
+    late = SharedPhrases(connect(redis.url), 10e6)
+    rounds = [len((await late.exchange()).phrases) for _ in range(4)]
+    await late.close()
+    assert rounds == [16, 16, 8, 0]
+
+
 async def test_redis_keeps_the_newest_phrases_of_all_servers(
     start_cache: StartCache, redis: RedisProcess
 ) -> None:

@@ -8,10 +8,13 @@ import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
 from testbed.command_line import Command, CommandHere
+from testbed.missing import import_portaudio
 from testbed.parity_reference import REFERENCE
 from testbed.server_process import ServerProcess
 from voiceagent_tts.cli import models
+from voiceagent_tts.cli.playback import output_device
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.checks.doctor import _word_times
 
 
@@ -65,6 +68,26 @@ def test_the_settings_are_judged(
     outcome = command_here("doctor")
     assert outcome.status == 1
     assert has_line(outcome.output, r"bad +settings +engine: ")
+
+
+def test_a_misspelt_variable_is_told(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that no setting has is named, with the setting that it resembles."""
+    monkeypatch.setenv("VOICEAGENT_TTS_ENIGNE", "qwen3")
+    outcome = command_here("doctor")
+    assert outcome.status == 1
+    assert "VOICEAGENT_TTS_ENIGNE is no setting" in outcome.output
+    assert "did you mean VOICEAGENT_TTS_ENGINE?" in outcome.output
+
+
+def test_a_machine_without_an_output_device_is_told_so() -> None:
+    """What is missing has a name: the package, the library PortAudio, or a device."""
+    sounddevice = import_portaudio()
+    if any(device["max_output_channels"] for device in sounddevice.query_devices()):
+        pytest.skip("this machine has an output device")
+    with pytest.raises(InvalidRequestError, match=r"no output device \(PortAudio works\); connect"):
+        output_device()
 
 
 def test_a_port_that_is_taken_is_noted(

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from testbed.long_texts import CHARS, KINDS, MOST_CALLS
+from testbed.long_texts import CHARS, KINDS, MOST_CALLS, SPREAD
 from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartServer
-from testbed.speechless import BriefProxy
+from testbed.speechless import BriefProxy, SpeechlessProxy
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.server.serve import RunningServer
@@ -148,19 +148,42 @@ def _is_long(work: LoopWork) -> bool:
     return work.most > MOST_CALLS or work.most_bytes > MOST_BYTES
 
 
+PLAIN_KINDS = [kind for kind, (_, _, lexicon) in KINDS.items() if not lexicon]
+"""No door here takes a lexicon."""
 COSTLIEST = (
     *("kana", "thai in short sentences", "a letter and '. '", "&amp; ", "<a>b</a> "),
     *("[a](b) ", "**a** ", '"a." ', 'a.""""" ', "<speak><sub "),
 )
-"""Of the kinds of `KINDS`, those that make the longest turns at some door, in calls or in bytes."""
+"""Of those, the ones that make the longest turns at some door, in calls or in bytes."""
 
 
 @pytest.mark.parametrize("door", SOCKETS)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(COSTLIEST, id="costliest"),
+        pytest.param(PLAIN_KINDS, id="all", marks=(pytest.mark.thorough, pytest.mark.costly)),
+    ],
+)
 async def test_no_text_by_a_socket_makes_a_long_turn(
-    door: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+    door: str, kinds: Sequence[str], start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Texts of 20,000 characters, until there is some audio of them."""
     server = await start_server()
     await _sent(server, door, "latin", monkeypatch, 1)
-    work = {kind: await _sent(server, door, kind, monkeypatch, ANSWERS) for kind in COSTLIEST}
+    work = {kind: await _sent(server, door, kind, monkeypatch, ANSWERS) for kind in kinds}
     assert {k: (w.most, w.most_bytes) for k, w in work.items() if _is_long(w)} == {}
+
+
+@pytest.mark.parametrize("door", SOCKETS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in SPREAD[:2] else pytest.mark.thorough) for k in SPREAD]
+)
+async def test_no_turn_is_long_until_the_end_of_a_text(
+    door: str, kind: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor in the middle, and not at its end, of which the voice says nothing."""
+    server = await start_server()
+    server.state.synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    work = await _sent(server, door, kind, monkeypatch, None)
+    assert not _is_long(work), (work.most, work.most_bytes)

@@ -141,9 +141,15 @@ def test_text_after_the_end_is_refused() -> None:
     ("fields", "code", "named"),
     [
         ({"transcript": 7}, ErrorCode.INVALID_PARAM, "request.transcript"),
+        ({"voice": "nova"}, ErrorCode.INVALID_PARAM, "request.voice"),
         ({"voice": {"mode": "embedding", "embedding": [0.1]}}, ErrorCode.INVALID_PARAM, "mode"),
         ({"output_format": {}}, ErrorCode.INVALID_MESSAGE, "output_format"),
         ({"output_format": _FORMAT | {"container": "mp3"}}, ErrorCode.INVALID_PARAM, "container"),
+        ({"output_format": _FORMAT | {"sample_rate": 11025}}, ErrorCode.INVALID_PARAM, "rate"),
+        ({"output_format": _FORMAT | {"encoding": "opus"}}, ErrorCode.INVALID_PARAM, "encoding"),
+        ({"continue": "yes"}, ErrorCode.INVALID_PARAM, "request.continue"),
+        ({"flush": 1}, ErrorCode.INVALID_PARAM, "request.flush"),
+        ({"max_buffer_delay_ms": -1}, ErrorCode.INVALID_PARAM, "max_buffer_delay_ms"),
         ({"generation_config": {"speed": 9}}, ErrorCode.INVALID_PARAM, "speed"),
     ],
 )
@@ -231,3 +237,26 @@ def test_an_error_is_not_the_end() -> None:
         "title": "Text too long",
         "message": "too much",
     }
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sample_rate", "sample"),
+    [
+        ("pcm_s16le", 24000, bytes(2)),
+        ("pcm_f32le", 48000, bytes(4)),
+        ("pcm_mulaw", 8000, b"\xff"),
+        ("pcm_alaw", 8000, b"\xd5"),
+    ],
+)
+def test_signs_alone_are_answered_with_silence(
+    encoding: Any, sample_rate: Any, sample: bytes
+) -> None:
+    """100 ms in the client's format; nothing at all for a transcript that is blank."""
+    audio = {"container": "raw", "encoding": encoding, "sample_rate": sample_rate}
+    connection = _connection()
+    _begin(connection, _request("...", output_format=audio, **{"continue": False}))
+    chunk, done = _events(connection.done("c", "complete", chars=3))
+    assert base64.b64decode(chunk["data"]) == sample * (sample_rate // 10)
+    assert done["type"] == "done"
+    connection.receive(_request(" ", context_id="d", **{"continue": False}))
+    assert len(connection.done("d", "complete", chars=1)) == 1

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
     OutputFormat,
@@ -143,6 +144,20 @@ def test_audio_has_the_characters_that_it_begins() -> None:
     assert _end(connection) == [{"audio": None, "isFinal": True, "contextId": "c"}]
 
 
+def test_a_socket_without_contexts_closes_behind_its_text() -> None:
+    """`stream-input`: an empty text ends it, and its last message closes the socket with 1000."""
+    connection = _connection(is_multi=False)
+    name = _begin(connection)
+    (ended,) = _receive(connection, text="")
+    assert isinstance(ended, ContextEnd)
+    (silent, final) = _end(connection, name=name)
+    assert len(base64.b64decode(silent["audio"])) == 4_800, (
+        "a text without audio is 100 ms of silence"
+    )
+    assert final == {"audio": None, "isFinal": True}
+    assert connection.dialect.closing == (1000, "")
+
+
 def test_an_end_without_text_is_answered() -> None:
     """`stream-input` without text: the last message, and the close."""
     answer, close = _receive(_connection(is_multi=False), text="")
@@ -161,6 +176,25 @@ def test_a_closed_context_does_not_open_again() -> None:
     (message,) = _sent(connection.refused(refused.value))
     assert message["error"] == "context_exists"
     assert connection.dialect.closing is None
+
+
+def test_refused_text_has_no_place_in_the_alignment() -> None:
+    """Text that the context does not accept is forgotten, and moves no space between words."""
+    connection = _connection()
+    _begin(connection, text="one")
+    too_long = InvalidRequestError("too much text waits", code=ErrorCode.TEXT_TOO_LONG)
+    for _ in range(2):
+        _receive(connection, text="x" * 1000, context_id="c")
+        connection.error(too_long, "c")
+    _receive(connection, text=" two", context_id="c")
+    words = [
+        WordTimestamp(Word("one", 0, 3), 0, 2400, 1.0),
+        WordTimestamp(Word("two", 4, 7), 2400, 4800, 1.0),
+    ]
+    connection.words("c", words)
+    (chunk,) = _sent(connection.audio("c", bytes(4096), 0))
+    (rest,) = _sent(connection.audio("c", bytes(4096), 2048))
+    assert "".join(chunk["alignment"]["chars"] + rest["alignment"]["chars"]) == "one two "
 
 
 def test_contexts_may_have_no_name() -> None:

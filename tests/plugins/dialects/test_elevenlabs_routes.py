@@ -127,11 +127,11 @@ async def test_a_bad_address_is_refused(shared_server: RunningServer) -> None:
         assert refused.value.response.status_code == status
 
 
+@pytest.mark.parametrize("voice", ["%00", "a" * 129])
 async def test_an_id_that_no_voice_can_have_is_refused(
-    shared_server: RunningServer, http: httpx.AsyncClient
+    shared_server: RunningServer, http: httpx.AsyncClient, voice: str
 ) -> None:
     """Sockets are refused before the upgrade, with the error of HTTP; nothing fails."""
-    voice = "%00"
     answer = await http.post(f"/v1/text-to-speech/{voice}", json={"text": "Yes."})
     with pytest.raises(InvalidStatus) as refused:
         async with connected(shared_server, "stream", voice):
@@ -282,3 +282,12 @@ async def test_a_refused_socket_does_not_wait_long_for_its_client(locked: Runnin
         assert protocol.close_timer is not None
         left_s = protocol.close_timer.when() - asyncio.get_running_loop().time()
         assert left_s <= CLOSE_GRACE_S
+
+
+async def test_the_key_may_be_in_a_header(locked: RunningServer) -> None:
+    """`xi-api-key` is accepted by HTTP routes; without it the answer is 401 in ElevenLabs' form."""
+    async with httpx.AsyncClient(base_url=locked.url) as client:
+        right = await client.get("/v1/voices", headers={"xi-api-key": "right"})
+        wrong = await client.get("/v1/voices")
+    assert right.status_code == 200
+    assert (wrong.status_code, wrong.json()["detail"]["status"]) == (401, "invalid_api_key")

@@ -275,18 +275,38 @@ def test_few_ends_wait_for_an_answer() -> None:
 @pytest.mark.parametrize(
     ("data", "code", "named"),
     [
+        ("hello", ErrorCode.INVALID_JSON, "JSON"),
+        ("", ErrorCode.INVALID_JSON, "JSON"),
+        ("[]", ErrorCode.INVALID_MESSAGE, "object"),
+        (b"\xff\xfe", ErrorCode.INVALID_MESSAGE, "binary"),
+        (r'{"type":"input.text","text":"\ud800"}', ErrorCode.INVALID_JSON, "JSON"),
+        ("[" * 30_000, ErrorCode.INVALID_JSON, "JSON"),
+        ({"text": "hi"}, ErrorCode.INVALID_MESSAGE, "type"),
         ({"type": "dance"}, ErrorCode.UNKNOWN_TYPE, "dance"),
+        ({"type": "input.text"}, ErrorCode.INVALID_MESSAGE, "input.text.text"),
         ({"type": "input.text", "text": 7}, ErrorCode.INVALID_PARAM, "input.text.text"),
         ({"type": "input.text", "text": "a" * 100_000}, ErrorCode.MESSAGE_TOO_BIG, "input.text"),
         ({"type": "voice.add", "name": "me"}, ErrorCode.INVALID_PARAM, "voices add"),
+        ({"type": "session.config", "voice": 7}, ErrorCode.INVALID_PARAM, "voice"),
+        ({"type": "session.config", "speed": 9}, ErrorCode.INVALID_PARAM, "speed"),
         ({"type": "session.config", "response_format": "mp3"}, ErrorCode.INVALID_PARAM, "'mp3'"),
         ({"type": "session.config", "ref_audio": "QUJD"}, ErrorCode.INVALID_PARAM, "ref_audio"),
+        (
+            {"type": "session.config", "split_granularity": "words"},
+            ErrorCode.INVALID_PARAM,
+            "split_granularity",
+        ),
+        (
+            {"type": "session.config", "initial_codec_chunk_frames": "1"},
+            ErrorCode.INVALID_PARAM,
+            "initial_codec_chunk_frames",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(data: Any, code: ErrorCode, named: str) -> None:
     """As an `error` of the dialect, with our code; the session goes on as it was configured."""
     connection = _configured()
-    error = refusal(connection, json.dumps(data))
+    error = refusal(connection, json.dumps(data) if isinstance(data, dict) else data)
     [message] = connection.refused(error)
     told = json.loads(message)
     assert told.keys() == {"type", "message", "code"}
@@ -442,3 +462,12 @@ def test_an_utterance_outlives_its_context() -> None:
     client = _Client(messages)
     assert [start["sentence_index"] for start in client.sentences] == [0, 1]
     assert client.done[0]["total_sentences"] == 2
+
+
+def test_signs_alone_are_answered_with_silence() -> None:
+    """An agent framework takes a text without any audio for a failure; nothing for a blank one."""
+    connection = _configured(**_SYNC)
+    messages = _finished(connection, _say(connection, "..."))
+    assert _kinds(messages) == ["audio.start", "pcm", "audio.done", "session.done"]
+    assert _Client(messages).pcm == bytes(4_800)
+    assert _kinds(_finished(connection, _say(connection, " \n"))) == ["session.done"]

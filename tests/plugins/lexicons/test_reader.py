@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -67,3 +68,18 @@ async def test_a_process_that_ended_is_replaced(reader: LexiconReader, tmp_path:
     reading.cancel()
     await asyncio.wait({reading})
     assert await reads(reader, file)
+
+
+async def test_a_process_that_cannot_start_is_a_mistake_of_the_file(
+    reader: LexiconReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context is then spoken without this lexicon, and the next one tries again."""
+
+    async def refuse(*_: object, **__: object) -> NoReturn:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "create_subprocess_exec", refuse)
+        with pytest.raises(InvalidRequestError, match="BlockingIOError"):
+            await reader.read(tmp_path / "de.lexicon.toml")
+    assert await reads(reader, tmp_path / "de.lexicon.toml")

@@ -1,5 +1,6 @@
 """Lexicons of voices, from their files."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -77,3 +78,21 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
         (await synthesizer.open(replace(UNPACED, voice="nova"))).abandon()
     assert files == [file]
     await lexicons.close()
+
+
+async def test_no_lexicon_is_read_after_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process would be left over."""
+
+    async def refuse(*_: object) -> NoReturn:
+        raise AssertionError("a reader starts")
+
+    monkeypatch.setattr(LexiconReader, "read", refuse)
+    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
+    lexicons = FolderLexicons(tmp_path)
+    loading = asyncio.create_task(lexicons.load("nova"))
+    await asyncio.sleep(0)
+    await lexicons.close()
+    await loading
+    assert lexicons.find("nova") is None

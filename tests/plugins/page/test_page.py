@@ -263,6 +263,16 @@ async def lose(server: ServerProcess, page: Page) -> None:
     await expect(page.locator("#server")).to_contain_text("looking for the server")
 
 
+async def test_the_keyboard_passes_the_voices_quickly(opening: tuple[Page, PageLog]) -> None:
+    """Of all the buttons that let a voice be heard, Tab stops at that of the chosen voice."""
+    page, _ = opening
+    stops = page.locator("#voices button:not([tabindex='-1'])")
+    await expect(stops).to_have_count(1)
+    await page.get_by_role("radio", name="nova", exact=False).first.check()
+    await expect(stops).to_have_count(1)
+    await expect(stops).to_have_attribute("aria-label", "Hear nova")
+
+
 @pytest.mark.parametrize("focused", ["#speed", "input[value=nova]", "#change-key"])
 async def test_the_space_bar_interrupts_wherever_the_focus_is(
     opening: tuple[Page, PageLog], focused: str
@@ -285,6 +295,19 @@ async def test_the_space_bar_interrupts_wherever_the_focus_is(
         await expect(page.locator("#interrupt")).to_be_enabled()
     await page.keyboard.press("Space")
     await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_a_paused_replay_goes_on_as_a_replay(opening: tuple[Page, PageLog]) -> None:
+    """The state is that of before the pause."""
+    page, _ = opening
+    await speak(page, "One, two, three, four.")
+    await spoken_to_the_end(page)
+    await page.get_by_role("button", name="Play again").click()
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_text("Paused.")).to_be_visible()
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("Playing again.")).to_be_visible()
+    await expect(page.get_by_text("Played again.")).to_be_visible(timeout=20_000)
 
 
 async def test_a_server_that_does_not_answer_is_named_and_can_be_left(browser: Browser) -> None:
@@ -355,6 +378,30 @@ async def test_a_server_with_keys_asks_for_one(browser: Browser, locked: ServerP
         await page.reload()
         await expect(page.get_by_label("Hear default")).to_be_visible()
         await expect(dialog).not_to_be_visible()
+
+
+async def test_the_dialog_of_the_key_can_be_left(browser: Browser, locked: ServerProcess) -> None:
+    """Escape keeps the key of before, whatever is half typed, and the page offers to ask again."""
+    async with opened(browser, locked.url, viewport=DESKTOP) as (page, _):
+        dialog = page.get_by_role("dialog")
+        field = dialog.get_by_label("API key")
+        stored = "Object.values(sessionStorage)"
+        await field.fill("a-key-f")
+        await field.press("Escape")
+        await expect(page.get_by_role("alert")).to_contain_text("needs an API key")
+        await expect(dialog).not_to_be_visible()
+        assert await page.evaluate(stored) == []
+        await page.get_by_role("button", name="API key").click()
+        await expect(field).to_have_value("")
+        await give_key(page)
+        await expect(page.get_by_label("Hear default")).to_be_visible()
+        await page.get_by_role("button", name="API key").click()
+        await field.fill("another")
+        await field.press("Escape")
+        await expect(dialog).not_to_be_visible()
+        assert await page.evaluate(stored) == [KEY]
+        await speak(page, "The key is as before.")
+        await spoken_to_the_end(page)
 
 
 async def test_the_page_fits_a_phone(browser: Browser, served: ServerProcess) -> None:
@@ -459,6 +506,23 @@ async def test_the_microphone_is_off_after_the_recording(designing: tuple[Page, 
     assert await page.evaluate(TRACK_STATES) == ["ended"]
 
 
+async def test_the_microphone_is_off_where_a_recording_cannot_start(
+    designing: tuple[Page, PageLog],
+) -> None:
+    """The recorder does not load, as the server is away: a sentence says so."""
+    page, _ = designing
+    await page.evaluate(WATCH_MICROPHONE)
+    await page.evaluate("allowed.resolve()")
+    await page.evaluate(
+        "() => void (AudioWorklet.prototype.addModule = () => Promise.reject(Error('not loaded')))"
+    )
+    await page.get_by_role("button", name="Record").click()
+    await expect(page.locator("#clone-result")).to_have_text(
+        "The recording cannot start: not loaded"
+    )
+    assert await page.evaluate(TRACK_STATES) == ["ended"]
+
+
 async def test_the_designed_voice_that_was_heard_is_kept(designing: tuple[Page, PageLog]) -> None:
     """Not one that did not sound, as another speech did, nor one of another description."""
     page, log = designing
@@ -493,6 +557,26 @@ async def test_the_designed_voice_that_was_heard_is_kept(designing: tuple[Page, 
     assert len(asked) == 1
 
 
+async def test_boxes_of_words_stand_where_their_sound_is(opening: tuple[Page, PageLog]) -> None:
+    """Also far into a text: the box of a word begins at the playhead of its first sample."""
+    page, _ = opening
+    box, playhead = await page.evaluate(
+        """async () => {
+            const { Waveform } = await import("/static/waveform.js");
+            const drawn = {};
+            for (const name of ["roundRect", "fillRect"]) {
+                CanvasRenderingContext2D.prototype[name] = (x) => (drawn[name] = x);
+            }
+            const waveform = new Waveform(document.getElementById("waveform"));
+            waveform.addSamples(new Float32Array(60 * 24000));
+            waveform.addWords([{ text: "word", startMs: 55_000, endMs: 56_000 }]);
+            waveform.moveTo(55 * 24000);
+            return [drawn.roundRect, drawn.fillRect + 1];
+        }"""
+    )
+    assert abs(box - playhead) < 0.01
+
+
 async def test_a_long_text_is_sent_as_the_server_has_room(browser: Browser) -> None:
     """Text beyond `max_text_chars` waits in the page, and all of it is spoken."""
     async with page_of(browser, max_text_chars="300") as (_, page, log):
@@ -506,11 +590,70 @@ async def test_a_long_text_is_sent_as_the_server_has_room(browser: Browser) -> N
         assert "".join(pieces) == text and max(map(len, pieces)) <= 75
 
 
+async def test_an_interruption_while_the_sound_starts_sends_nothing(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """The page has what it needs, and the loudspeaker is about to start."""
+    page, log = opening
+    await page.evaluate(
+        """async () => {
+            const { Player } = await import("/static/player.js");
+            const start = Player.prototype.start;
+            Player.prototype.start = async function (...rest) {
+                const playback = await start.apply(this, rest);
+                document.getElementById("interrupt").click();
+                return playback;
+            };
+        }"""
+    )
+    await speak(page, "Nobody hears this.")
+    await expect(page.get_by_text("Not spoken.")).to_be_visible(timeout=20_000)
+    assert [line for line in log.sent if '"context.open"' in line] == []
+
+
 async def test_a_text_without_speech_is_named(opening: tuple[Page, PageLog]) -> None:
     """Nothing sounds for a picture alone, and the page does not say that it was spoken."""
     page, _ = opening
     await speak(page, "😀")
     await expect(page.get_by_text("There was nothing to speak")).to_be_visible(timeout=20_000)
+
+
+async def test_a_dialog_keeps_its_keys(opening: tuple[Page, PageLog]) -> None:
+    """Ctrl+Enter there does not speak."""
+    page, _ = opening
+    await page.evaluate("document.getElementById('change-key').hidden = false")
+    await page.get_by_role("button", name="API key").click()
+    await page.get_by_role("dialog").get_by_label("API key").press("Control+Enter")
+    await expect(page.locator("#speak")).to_be_enabled()
+    await expect(page.get_by_text("Ready.")).to_be_visible()
+
+
+async def test_the_focus_on_pause_goes_to_speak_at_the_end(opening: tuple[Page, PageLog]) -> None:
+    """A button that is disabled keeps no focus: the next key would act nowhere."""
+    page, _ = opening
+    await speak(page, "One.")
+    await page.locator("#pause").focus()
+    await spoken_to_the_end(page)
+    await expect(page.locator("#speak")).to_be_focused()
+
+
+async def test_the_focus_on_interrupt_goes_to_speak(opening: tuple[Page, PageLog]) -> None:
+    """A key that interrupts acts on Speak next, also where the server takes its time to answer."""
+    page, _ = opening
+    await page.evaluate(
+        """() => {
+            const { send } = WebSocket.prototype;
+            WebSocket.prototype.send = function (data) {
+                const isCancel = typeof data === "string" && data.includes('"cancel"');
+                setTimeout(() => send.call(this, data), isCancel ? 200 : 0);
+            };
+        }"""
+    )
+    await speak(page, "Mellow. " * 8)
+    await expect(page.get_by_text("Speaking.")).to_be_visible()
+    await page.locator("#interrupt").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#speak")).to_be_focused()
 
 
 async def test_an_insecure_page_says_what_to_do(browser: Browser, locked: ServerProcess) -> None:
@@ -588,3 +731,35 @@ async def test_the_example_of_the_documentation_speaks(
         await page.evaluate("interrupt()")
     assert (await printed.value).text == "heard: One, two, three."
     assert message(log.received, answer)["text_spoken"] == "One, two, three."
+
+
+async def test_a_context_is_forgotten_when_the_server_no_longer_answers(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """For 120 s after `done` a `cut` is answered; then the listener and what it holds are free."""
+    page, _ = opening
+    await page.clock.install()
+    await page.evaluate(
+        """async () => {
+            const { TtsSocket } = await import("/static/socket.js");
+            window.tts = await TtsSocket.connect(new URL("/v1/tts/ws", location.href), null);
+            window.sound = { done: Promise.withResolvers(), cut: Promise.withResolvers() };
+            const listener = {
+                audio: () => {},
+                done: (message) => sound.done.resolve(message),
+                cut: (message) => sound.cut.resolve(message.text_spoken),
+            };
+            window.kept = new WeakRef(listener);
+            window.context = tts.open({}, listener);
+            context.text("One.");
+            context.end();
+        }"""
+    )
+    assert (await page.evaluate("sound.done.promise"))["reason"] == "complete"
+    await page.clock.run_for(115_000)
+    assert await page.evaluate("context.cut(9000), sound.cut.promise") == "One."
+    await page.clock.run_for(6_000)
+    assert await page.evaluate("context.isReachable") is False
+    await page.evaluate("delete window.context")
+    await page.request_gc()
+    assert await page.evaluate("kept.deref() === undefined")
