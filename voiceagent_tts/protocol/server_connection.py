@@ -166,7 +166,7 @@ class ServerConnection:
     """Checks what a client sends, and builds what the server sends, on one socket.
 
     A client's mistake raises `RefusedMessageError` in `receive`, and the socket stays open. The
-    sending methods assert what the server itself must do right. The id of a context that has ended
+    sending methods assert the order of audio and of words. The id of a context that has ended
     leaves a tombstone: late messages for it are refused, and it cannot be opened again.
 
     Args:
