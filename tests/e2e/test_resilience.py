@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+from typing import Any
 
 import httpx
 import psutil
@@ -14,7 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
 from testbed.servers import StartServer, until_free, worker_of
-from testbed.waiting import undisturbed, until
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
 from voiceagent_tts.errors import ErrorCode
@@ -148,6 +149,29 @@ async def test_a_client_that_never_reads_is_closed(
         return received.underrun_s
 
     assert await undisturbed(underrun_of_neighbour, holds=lambda seconds: seconds < 0.1) < 0.1
+
+
+async def test_a_client_that_reads_after_all_leaves_no_timer(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing aborts a connection that is gone: asyncio would log a traceback."""
+    close_deaf_sockets_after(monkeypatch, 0.3)
+    server = await start_server()
+    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_later = loop.call_later
+
+    def call_later_noted(delay_s: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
+        if getattr(callback, "__name__", "") != "abort":
+            return call_later(delay_s, callback, *args)
+        timers.append(call_later(PATIENCE_S, callback, *args))  # the client reads before it is due
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_later", call_later_noted)
+    unread = await _flooded(server)
+    await until(lambda: bool(timers), "it is closed")
+    await unread.close()
+    await until(lambda: not server.uvicorn_server.server_state.connections, "it is gone")
+    assert all(timer.cancelled() for timer in timers)
 
 
 async def test_a_client_that_stays_deaf_is_cut(
