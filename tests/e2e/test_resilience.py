@@ -51,13 +51,16 @@ async def test_pain_01_a_lost_socket_frees_its_rows(server: RunningServer, is_re
     assert not server.state.sessions
 
 
-async def test_pain_02_cancels_and_disconnects_leak_nothing(server: RunningServer) -> None:
+@pytest.mark.parametrize("endings", [480, pytest.param(2000, marks=pytest.mark.thorough)])
+async def test_pain_02_cancels_and_disconnects_leak_nothing(
+    server: RunningServer, endings: int
+) -> None:
     """Random cancels and disconnects leave no context, row, task, descriptor or process."""
     await _talk_wildly(server, random.Random(0), 50)  # create everything that is created once
     await until_free(server)
     await until(lambda: not server.uvicorn_server.server_state.connections, "sockets are closed")
     tasks, descriptors, processes = _resources()
-    await asyncio.gather(*(_talk_wildly(server, random.Random(n), 60) for n in range(8)))
+    await asyncio.gather(*(_talk_wildly(server, random.Random(n), endings // 8) for n in range(8)))
     await until_free(server)
     await until(lambda: _resources()[0] <= tasks, "no task is left")
     await until(lambda: _resources()[1] <= descriptors, "no descriptor is left")
