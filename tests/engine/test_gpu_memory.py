@@ -77,7 +77,7 @@ def test_the_error_of_a_shared_gpu_names_how_many_share_it() -> None:
     assert "5 workers share this GPU, so serve fewer models" in refused.value.message
 
 
-class _Counted:
+class _Counted(GpuMemory):
     """Memory in which a runner takes `taken` bytes."""
 
     def __init__(self, taken: int) -> None:
