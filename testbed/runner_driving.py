@@ -82,7 +82,7 @@ class Listener:
         return spoken
 
 
-def converse(runner: Runner) -> dict[int, RowOutput]:
+def converse(runner: Runner, seed: int) -> dict[int, RowOutput]:
     """Start, pause, cancel and finish rows at random, with and without prepared prompts.
 
     Some rows start from a computed prefix, and some from a reference that primes the codec.
@@ -90,7 +90,7 @@ def converse(runner: Runner) -> dict[int, RowOutput]:
     Returns:
         What was spoken to its end, by the number of its start.
     """
-    choices, listener = random.Random(2), Listener(runner)
+    choices, listener = random.Random(seed), Listener(runner)
     numbers, finished, started = dict[int, int](), dict[int, RowOutput](), 0
 
     def finish(row: int) -> None:

@@ -41,7 +41,12 @@ async def ready_url(process: asyncio.subprocess.Process) -> str:
     return found[1]
 
 
-async def test_serve_says_when_and_where_it_is_ready_and_ends_when_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
+)
+async def test_serve_says_when_and_where_it_is_ready_and_ends_when_told(
+    end: int, tmp_path: Path
+) -> None:
     """The ready line appears once the server can speak; a signal ends it with status 0.
 
     Another line is the address of the page.
@@ -60,7 +65,7 @@ async def test_serve_says_when_and_where_it_is_ready_and_ends_when_told(tmp_path
     async with TTSClient(url) as client:
         events = [event async for event in client.say("Hello.", language="en", max_lead_s=0)]
     assert isinstance(events[-1], DoneMessage)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(end)
     outcome = await finished(process)
     assert (outcome.status, outcome.output) == (0, "")
     assert "Traceback" not in outcome.errors
@@ -85,7 +90,10 @@ async def test_serve_names_an_address_that_opens(host: str, shown: str, tmp_path
     assert "on another machine" in outcome.errors
 
 
-async def test_a_signal_ends_a_start_that_takes_long(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "end", [pytest.param(signal.SIGTERM, marks=pytest.mark.thorough), signal.SIGINT]
+)
+async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -> None:
     """A signal ends a server whose engine is still starting, and ends that process, too."""
     silent = {VARIABLE: '{"is_silent": true}', "PYTHONPATH": str(ROOT)}  # never ready
     program = "testbed.throttled_server"
@@ -95,7 +103,7 @@ async def test_a_signal_ends_a_start_that_takes_long(tmp_path: Path) -> None:
     ours = psutil.Process(process.pid)
     await until(lambda: bool(ours.children()), "the engine is being started")
     (worker,) = ours.children()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(end)
     outcome = await finished(process)
     assert (outcome.status, outcome.output) == (0, "")
     assert "Traceback" not in outcome.errors

@@ -28,6 +28,7 @@ class Faults:
     Args:
         latency_s: delay of all data, in both directions.
         jitter_s: largest addition to the delay, which varies from piece to piece; order is kept.
+        bytes_per_s: bandwidth of each direction.
         slice_bytes: largest piece that is forwarded at once.
         ends_after_bytes: data towards the client after which it ends; None for never.
         end: how: the connection is reset, nothing more is sent to the client (a FIN), or everything
@@ -36,6 +37,7 @@ class Faults:
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
+    bytes_per_s: float = math.inf
     slice_bytes: int = 65_536
     ends_after_bytes: int | None = None
     end: Literal["reset", "FIN", "no FIN"] = "reset"
@@ -58,7 +60,8 @@ class _Connection:
         faults = self._faults
         with contextlib.suppress(ConnectionError):
             while data := await source.read(faults.slice_bytes):
-                await asyncio.sleep(faults.latency_s + self._random.random() * faults.jitter_s)
+                delay_s = faults.latency_s + self._random.random() * faults.jitter_s
+                await asyncio.sleep(delay_s + len(data) / faults.bytes_per_s)
                 self._sent_bytes += len(data) * is_to_client
                 has_ended = self._sent_bytes > (faults.ends_after_bytes or math.inf)
                 if has_ended and is_to_client and self._end():
@@ -137,6 +140,8 @@ WATCHFUL = {"ping_interval": 1, "ping_timeout": 1}
 REPEATABLE = "ash"  # a voice without the random noise of breath
 LATE_BUT_COMPLETE = {
     "latency and jitter": Faults(latency_s=0.03, jitter_s=0.05),
+    "bandwidth": Faults(bytes_per_s=400_000),
+    "slices": Faults(slice_bytes=700),
     "slices of bytes": Faults(slice_bytes=61),
 }
 BROKEN = {

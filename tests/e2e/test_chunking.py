@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from testbed.sentences import SENTENCES
 from testbed.servers import StartServer
 from testbed.wire import ReceivedContext, Wire
@@ -16,20 +18,25 @@ _TEXTS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "lengths", [(4,), pytest.param((1, 30), marks=pytest.mark.thorough)], ids=str
+)
 async def test_pain_08_every_word_has_a_time_however_its_text_is_split(
-    start_server: StartServer,
+    start_server: StartServer, lengths: tuple[int, ...]
 ) -> None:
     """Texts of ten languages, split at random, have the audio and times of the whole text.
 
     Numbers, markdown and emoji included. `Wire` checks that words are verbatim, in order, and cover
     every letter and digit.
     """
-    whole, chunked = await _speak_all(start_server, None), await _speak_all(start_server, 4)
-    for one, other in zip(chunked, whole, strict=True):
-        assert len(one.words) > 15
-        assert all(word.end_sample is not None for word in one.words[:-1])
-        assert one.words == other.words
-        assert one.pcm == other.pcm
+    whole = await _speak_all(start_server, longest=None)
+    for longest in lengths:
+        chunked = await _speak_all(start_server, longest)
+        for one, other in zip(chunked, whole, strict=True):
+            assert len(one.words) > 15
+            assert all(word.end_sample is not None for word in one.words[:-1])
+            assert one.words == other.words
+            assert one.pcm == other.pcm
 
 
 async def _speak_all(start_server: StartServer, longest: int | None) -> list[ReceivedContext]:

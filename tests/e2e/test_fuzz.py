@@ -168,9 +168,13 @@ _BAD_UTF8 = b'{"text": "\xf0\x80\x80"}'
 PROTOCOL_ERROR, INVALID_DATA, TOO_BIG = 1002, 1007, 1009
 BROKEN_FRAMES: dict[str, tuple[bytes, tuple[int, ...]]] = {
     "reserved data opcode": (frame(0x3), (PROTOCOL_ERROR,)),
+    "reserved control opcode": (frame(0xB), (PROTOCOL_ERROR,)),
+    "reserved bit": (frame(TEXT, _PING_TEXT, rsv=1), (PROTOCOL_ERROR,)),
     "no mask": (frame(TEXT, _PING_TEXT, masked=False), (PROTOCOL_ERROR,)),
     "continuation of nothing": (frame(CONTINUATION, b"x"), (PROTOCOL_ERROR,)),
+    "text within a text": (frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"), (PROTOCOL_ERROR,)),
     "long ping": (frame(PING, b"x" * 126), (PROTOCOL_ERROR,)),
+    "fragmented ping": (frame(PING, b"x", fin=False), (PROTOCOL_ERROR,)),
     "invalid UTF-8": (frame(TEXT, _BAD_UTF8), (INVALID_DATA,)),
     "invalid UTF-8 in fragments": (
         frame(TEXT, _BAD_UTF8[:12], fin=False) + frame(CONTINUATION, _BAD_UTF8[12:]),
@@ -189,6 +193,9 @@ BROKEN_FRAMES: dict[str, tuple[bytes, tuple[int, ...]]] = {
     ),
     "a size of 2^63": (bytes((0x81, 0xFF)) + b"\xff" * 8, (PROTOCOL_ERROR, TOO_BIG)),
     "close of one byte": (frame(CLOSE, b"x"), (PROTOCOL_ERROR,)),
+    "close with 0": (frame(CLOSE, b"\x00\x00"), (PROTOCOL_ERROR,)),
+    "close with 1005": (frame(CLOSE, (1005).to_bytes(2, "big")), (PROTOCOL_ERROR,)),
+    "close with 2999": (frame(CLOSE, (2999).to_bytes(2, "big")), (PROTOCOL_ERROR,)),
     "close with a reason of no UTF-8": (
         frame(CLOSE, (1000).to_bytes(2, "big") + b"\xff"),
         (PROTOCOL_ERROR, INVALID_DATA),

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+from typing import Any
 
 import httpx
 import psutil
@@ -14,7 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
 from testbed.servers import StartServer, until_free, worker_of
-from testbed.waiting import undisturbed, until
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
 from voiceagent_tts.errors import ErrorCode
@@ -50,13 +51,16 @@ async def test_pain_01_a_lost_socket_frees_its_rows(server: RunningServer, is_re
     assert not server.state.sessions
 
 
-async def test_pain_02_cancels_and_disconnects_leak_nothing(server: RunningServer) -> None:
+@pytest.mark.parametrize("endings", [480, pytest.param(2000, marks=pytest.mark.thorough)])
+async def test_pain_02_cancels_and_disconnects_leak_nothing(
+    server: RunningServer, endings: int
+) -> None:
     """Random cancels and disconnects leave no context, row, task, descriptor or process."""
     await _talk_wildly(server, random.Random(0), 50)  # create everything that is created once
     await until_free(server)
     await until(lambda: not server.uvicorn_server.server_state.connections, "sockets are closed")
     tasks, descriptors, processes = _resources()
-    await asyncio.gather(*(_talk_wildly(server, random.Random(n), 60) for n in range(8)))
+    await asyncio.gather(*(_talk_wildly(server, random.Random(n), endings // 8) for n in range(8)))
     await until_free(server)
     await until(lambda: _resources()[0] <= tasks, "no task is left")
     await until(lambda: _resources()[1] <= descriptors, "no descriptor is left")
@@ -148,6 +152,29 @@ async def test_a_client_that_never_reads_is_closed(
         return received.underrun_s
 
     assert await undisturbed(underrun_of_neighbour, holds=lambda seconds: seconds < 0.1) < 0.1
+
+
+async def test_a_client_that_reads_after_all_leaves_no_timer(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing aborts a connection that is gone: asyncio would log a traceback."""
+    close_deaf_sockets_after(monkeypatch, 0.3)
+    server = await start_server()
+    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_later = loop.call_later
+
+    def call_later_noted(delay_s: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
+        if getattr(callback, "__name__", "") != "abort":
+            return call_later(delay_s, callback, *args)
+        timers.append(call_later(PATIENCE_S, callback, *args))  # the client reads before it is due
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_later", call_later_noted)
+    unread = await _flooded(server)
+    await until(lambda: bool(timers), "it is closed")
+    await unread.close()
+    await until(lambda: not server.uvicorn_server.server_state.connections, "it is gone")
+    assert all(timer.cancelled() for timer in timers)
 
 
 async def test_a_client_that_stays_deaf_is_cut(

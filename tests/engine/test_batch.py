@@ -30,6 +30,7 @@ from voiceagent_tts.model.sampling import (
 TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
 SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings(), seed=11)
 ROWS, CAPACITY = 8, 192
+THOROUGH = pytest.mark.thorough
 
 
 def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
@@ -96,12 +97,13 @@ PADDED = Shapes(rows=(3, 8), windows=(128, 192, 256), prompts=(16, 64), prompt_r
 """Few shapes, as on a GPU: prompts and rows are padded to them."""
 
 
-def test_long_prompts_come_in_parts(base: Checkpoint) -> None:
+@pytest.mark.parametrize("longest", [16, *(pytest.param(n, marks=THOROUGH) for n in (24, 64))])
+def test_long_prompts_come_in_parts(base: Checkpoint, longest: int) -> None:
     """A prompt gives equal codes however it is split, padded and batched with other prompts."""
     cases = [case for case in all_cases() if case.checkpoint == "base-0b6"]
     requests = [Request(case.prompt(base), GREEDY, case.max_frames) for case in cases]
     assert max(len(request.prompt) for request in requests) > 64
-    shapes = Shapes((2, ROWS), (64, 192, 256), (8, 16), (1, 2, 4))
+    shapes = Shapes((2, ROWS), (64, 192, 256), (8, longest), (1, 2, 4))
     listener = Listener(base, shapes)
     for start in range(0, len(cases), ROWS):
         for row, request in enumerate(requests[start : start + ROWS]):
@@ -176,6 +178,14 @@ def test_prompts_of_a_burst_share_passes(
         batch.join(row, prompt_of(custom_voice, "Yes."), SAMPLED, 4)
     batch.prefill()
     assert shared == [16, 16, 8]
+
+
+def test_prompts_are_sent_through_a_buffer_of_the_largest_pass(custom_voice: Checkpoint) -> None:
+    """Several prompts share a pass only while they have fewer positions together than one may."""
+    shapes = graph_sizes(40, 512, has_windows=False).talker
+    passes = Batch(custom_voice.network, 40, 512, shapes=shapes).passes
+    largest = max(count * length for name, count, length, _ in passes.keys() if name == "prefill")
+    assert len(passes._prompts.tensor) == largest == 512
 
 
 def test_padding_writes_into_no_page_of_a_beginning_that_failed(

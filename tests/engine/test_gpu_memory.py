@@ -1,10 +1,14 @@
 """The memory plan of a GPU, with simulated memory."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from testbed.engine_driving import load
 from voiceagent_tts.engine import gpu_memory, make_runner
 from voiceagent_tts.engine.gpu_memory import GpuMemory, MemoryNeeds
+from voiceagent_tts.engine.sizes import exact_sizes
 from voiceagent_tts.errors import VoiceAgentError
 
 GB = 10**9
@@ -71,3 +75,28 @@ def test_the_error_of_a_shared_gpu_names_how_many_share_it() -> None:
         "4.80 GB of GPU memory are too little: weights need 4.00"
     )
     assert "5 workers share this GPU, so serve fewer models" in refused.value.message
+
+
+class _Counted(GpuMemory):
+    """Memory in which a runner takes `taken` bytes."""
+
+    def __init__(self, taken: int) -> None:
+        self._readings = iter((2 * GB, 2 * GB + taken, 2 * GB))
+
+    def allocated(self) -> int:
+        return next(self._readings)
+
+    def peak(self, run: Callable[[], None]) -> int:
+        return 0
+
+    def release(self) -> None:
+        pass
+
+
+def test_all_that_a_runner_takes_is_planned() -> None:
+    """Beside the pages of rows there is one more, which pads batches."""
+    parts, taken = load(), GB
+    needs = gpu_memory.measure_needs(
+        _Counted(taken), *parts, 2, 512, exact_sizes(2, 512), 0, has_graphs=False
+    )
+    assert needs.rows + needs.row_pages * needs.page == taken

@@ -216,3 +216,13 @@ def test_silence_before_the_first_sound_is_kept_where_it_is_asked_for(sick: Sick
     assert silence == 2 * FRAME_SAMPLES
     assert whole[silence:] == sound
     assert max(frame_peaks(whole[:silence])) < 33
+
+
+@pytest.mark.parametrize("silent", range(12))
+def test_a_circle_with_silence_in_it_is_noise(silent: int) -> None:
+    """A sound that comes back every second is no silence."""
+    detector = RunawayDetector()
+    for number in range(50):
+        detector.add_frame(number % 12)
+        detector.add_audio(is_silent=number % 12 >= 12 - silent)
+    assert detector.makes_noise(None)

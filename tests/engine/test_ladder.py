@@ -30,6 +30,7 @@ from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.seam.commands import Credit, Submit
 from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
 from voiceagent_tts.seam.events import AudioStep, Failed
+from voiceagent_tts.synthesizer import workers
 from voiceagent_tts.synthesizer.workers import Supervisor
 
 OPTIONS = Qwen3Options(
@@ -208,5 +209,26 @@ async def test_what_faults_again_under_listeners_is_done_without() -> None:
             assert isinstance(await first_event(supervisor), Failed)
         assert isinstance(await first_event(supervisor), AudioStep)
         assert supervisor.restarts == 2
+    finally:
+        await supervisor.close()
+
+
+@pytest.mark.thorough
+async def test_a_worker_never_does_with_more_than_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also after one that served for long: the next two faults in a row take another step down."""
+    supervisor = supervised({"serving": "illegal access"}, {"serving": "illegal access"}, {})
+    await supervisor.start()
+    try:
+        for _ in range(2):
+            assert isinstance(await first_event(supervisor), Failed)
+        with monkeypatch.context() as patch:
+            patch.setattr(workers, "_SOON_S", 0.0)
+            assert isinstance(await first_event(supervisor), Failed)
+            await supervisor.wait_for_worker(60.0)
+        for _ in range(2):
+            assert isinstance(await first_event(supervisor), Failed)
+        assert isinstance(await first_event(supervisor), AudioStep)
     finally:
         await supervisor.close()

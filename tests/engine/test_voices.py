@@ -13,8 +13,10 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.codec_stream import Priming
+from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
@@ -233,6 +235,15 @@ def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolde
     after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna")), 3)
     assert after == before
     assert isinstance(failed, Failed) and "not finite" in failed.message
+
+
+def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
+    """A cache of two voices keeps the two that were used last."""
+    write_file(folder.file("carl"), clone(3).to_bytes())
+    voices = VoiceCache(read_model_config(REFERENCE / BASE), folder, max_clones=2)
+    for name in ("anna", "bert", "anna", "carl", "anna", "bert"):
+        voices.find(name, None)
+    assert (voices.counts.hits, voices.counts.misses) == (2, 4)
 
 
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:

@@ -59,8 +59,13 @@ def test_any_script_is_spoken_to_its_end(driver: Driver, text: str) -> None:
     ("engine", "texts"),
     [
         ("hibari", 8),
+        pytest.param("hibari", 300, marks=(pytest.mark.thorough, pytest.mark.costly)),
         pytest.param("pocket", 40, marks=(pytest.mark.thorough, pytest.mark.costly)),
         pytest.param("kokoro", 4, marks=THOROUGH.marks),
+        # Alone on two cores: 250 s.
+        pytest.param(
+            "kokoro", 40, marks=(*THOROUGH.marks, pytest.mark.costly, pytest.mark.timeout(1_200))
+        ),
     ],
     indirect=["engine"],
 )

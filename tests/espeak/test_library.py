@@ -100,3 +100,13 @@ def test_a_long_data_path_is_linked_to_a_short_one(tmp_path) -> None:
     assert len(str(short)) <= 150
     assert short.resolve() == long.resolve()
     assert library_module._short_path(tmp_path) == tmp_path
+
+
+def test_settings_do_not_affect_the_next_text(library: EspeakLibrary) -> None:
+    """Espeak keeps its parameters, so every call sets all of them."""
+    normal, other, again = Recording(), Recording(), Recording()
+    library.synthesize("One two three four.", VOICE, 175, 50, normal)
+    library.synthesize("One two three four.", VOICE + "+f3", 350, 90, other)
+    library.synthesize("One two three four.", VOICE, 175, 50, again)
+    assert len(other.samples) < 0.7 * len(normal.samples)
+    assert abs(len(again.samples) - len(normal.samples)) < _VARIATION

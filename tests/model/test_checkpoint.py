@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,3 +102,43 @@ def test_a_cut_download_is_refused(folder: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
         load_checkpoint(folder)
+
+
+_MEASURE = """
+import math, sys
+from pathlib import Path
+import torch
+from voiceagent_tts.model.checkpoint import load_checkpoint, open_weights
+from voiceagent_tts.plugins.recordings.clone import load_speaker_encoder
+
+def resident(line):
+    status = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(entry.split()[1]) for entry in status if entry.startswith(line))
+
+folder, dtype = Path(sys.argv[1]), getattr(torch, sys.argv[2])
+after_imports = resident("VmRSS:")
+checkpoint = load_checkpoint(folder, dtype)
+tensors = open_weights(folder).values()
+wanted = sum(math.prod(tensor.shape) for tensor in tensors) * dtype.itemsize
+print((resident("VmHWM:") - after_imports) / wanted)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.thorough), "bfloat16"])
+def test_loading_needs_no_second_copy(folder: Path, dtype: str) -> None:
+    """Peak memory while loading is at most 1.15 times the size of the loaded tensors."""
+    config = json.loads((folder / "config.json").read_text())
+    config["talker_config"] |= {"text_vocab_size": 200_000, "text_hidden_size": 1024}
+    (folder / "config.json").write_text(json.dumps(config))
+    wide = {
+        "talker.model.text_embedding.weight": (200_000, 1024),
+        "talker.text_projection.linear_fc1.weight": (1024, 1024),
+        "talker.text_projection.linear_fc1.bias": (1024,),
+        "talker.text_projection.linear_fc2.weight": (64, 1024),
+    }
+    zeros = {key: torch.zeros(shape, dtype=torch.bfloat16) for key, shape in wide.items()}
+    rewrite(folder, lambda tensors: tensors.update(zeros))
+    command = [sys.executable, "-c", _MEASURE, str(folder), dtype]
+    ratio = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert float(ratio) <= 1.15

@@ -157,12 +157,17 @@ def _compiled_call(dtype: torch.dtype) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
-def test_kernels_fit_into_registers(compile_for: Callable[..., list[Resources]]) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "registers"), [(torch.float32, 64), (torch.bfloat16, 128)], ids=["32", "16"]
+)
+def test_kernels_fit_into_registers(
+    compile_for: Callable[..., list[Resources]], dtype: torch.dtype, registers: int
+) -> None:
     """At published sizes an H100 or H200 runs four programs and more per multiprocessor.
 
-    None spills.
+    None spills. With 64 registers they are sixteen; attention in bfloat16 has more.
     """
-    found = compile_for(90, _compiled_call, torch.bfloat16)
+    found = compile_for(90, _compiled_call, dtype)
     assert len(found) > 30
-    assert max(one.registers for one in found) <= 128
+    assert max(one.registers for one in found) <= registers
     assert max(one.spilled_bytes for one in found) <= 40  # of the sine's reduction of large phases

@@ -25,6 +25,14 @@ from voiceagent_tts.model.sampling import (
 BOUND = 1e-6
 """Largest difference between sums of probabilities that were added in different orders."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SLOW_DTYPES = pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(torch.float32, marks=pytest.mark.thorough),
+        torch.bfloat16,
+        pytest.param(torch.float16, marks=pytest.mark.thorough),
+    ],
+)
 PUBLISHED = {"code predictor": (2048, False), "talker": (3072, True)}
 """The size of the vocabulary, and whether logit rules apply."""
 
@@ -157,7 +165,7 @@ def test_the_codes_are_the_plain_ones(fused: Choose, case: Case) -> None:
     assert_agree(fused(case), case)
 
 
-def published(name: str, rows: int) -> Case:
+def published(name: str, dtype: torch.dtype, rows: int) -> Case:
     """Draw logits as a checkpoint computes them, at the published size."""
     width, has_rules = PUBLISHED[name]
     numbers = torch.Generator().manual_seed(9)
@@ -177,13 +185,50 @@ def published(name: str, rows: int) -> Case:
         )
     logits = torch.randn(rows, width, generator=numbers) * 3 - 4
     settings = [SamplingSettings(temperature=0.9, top_k=k) for k in (50, 50, 50, 1, 0, 700)]
-    return Case(logits.bfloat16(), chance(rows), (settings * rows)[:rows], rules)
+    return Case(logits.to(dtype), chance(rows), (settings * rows)[:rows], rules)
 
 
+@SLOW_DTYPES
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_vocabularies_are_chosen_from_plainly(fused: Choose, name: str) -> None:
-    case = published(name, 12)
+def test_published_vocabularies_are_chosen_from_plainly(
+    fused: Choose, name: str, dtype: torch.dtype
+) -> None:
+    """At published vocabulary sizes, with ties at the 50th place, the codes are the plain ones."""
+    case = published(name, dtype, 12)
     assert_agree(fused(case), case)
+
+
+@pytest.mark.parametrize("has_rules", [False, True], ids=["without rules", "with rules"])
+@pytest.mark.parametrize("start", [1.0, -1.0])
+@SLOW_DTYPES
+def test_scores_that_nearly_tie_are_told_apart(
+    fused: Choose, dtype: torch.dtype, start: float, has_rules: bool
+) -> None:
+    """Among adjacent floating-point numbers exactly the k largest are kept.
+
+    The ends of the random range draw the first and the last of them.
+    """
+    most, width = 6, 13
+    rows, ids = torch.arange(2 * most), torch.arange(width)
+    bits = torch.int32 if dtype == torch.float32 else torch.int16
+    neighbours = (torch.tensor([start], dtype=dtype).view(bits) + ids).to(bits).view(dtype)
+    logits = neighbours.masked_fill(ids == width - 1, float("-inf")).repeat(len(rows), 1)
+    rules = None
+    if has_rules:
+        rules = LogitRules(
+            seen=(ids % 2 > 0).repeat(len(rows), 1),
+            # less than the step to the next bfloat16
+            penalty=torch.full((len(rows), 1), 1 + 2.0**-20),
+            may_end=(rows >= most)[:, None].long(),
+            is_control=ids == 5,
+            is_end=ids == (width - 2 if start > 0 else 0),  # the likeliest
+        )
+    ends = torch.tensor([0, 1 - 2**-23]).repeat(most)
+    settings = [SamplingSettings(temperature=1.0, top_k=k // 2 + 1) for k in rows.tolist()]
+    case = Case(logits, ends, settings, rules)
+    kept = [chances.nonzero()[:, 0].tolist() for chances in probabilities(case)]
+    assert [len(ids) for ids in kept] == [row.top_k for row in settings]
+    assert fused(case).tolist() == [ids[-(row % 2)] for row, ids in enumerate(kept)]
 
 
 def test_a_top_p_is_chosen_plainly() -> None:

@@ -14,6 +14,7 @@ from voiceagent_tts.model.products import (
     are_float16,
     fits,
     make,
+    pack,
     works,
 )
 
@@ -86,6 +87,17 @@ def test_rows_of_a_batch_do_not_influence_each_other(kernel: Kernel) -> None:
         assert (found - expected).norm() <= BOUNDS[kernel] * expected.norm() + 1e-6
 
 
+def test_eight_bits_do_not_overflow() -> None:
+    """The largest inputs and weights, all of one sign, have an exact sum."""
+    if not works("int8", torch.float32):
+        return
+    layer = linear(512, 32, False, torch.float32)
+    layer.weight.fill_(1.0)
+    made = make("int8", layer)
+    for rows in (1, 3):
+        assert (made(torch.ones(rows, 512)) - 512).abs().max() < 512 * BOUNDS["int8"]
+
+
 def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(linear: Linear) -> torch.nn.Module:
         raise RuntimeError("no such operator")
@@ -99,3 +111,12 @@ def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> N
         makers = {**products._MAKERS, "int8": broken}
         monkeypatch.setattr(products, "_MAKERS", makers)
         assert not works.__wrapped__("int8", torch.float32)
+
+
+def test_half_precision_is_packed_too() -> None:
+    """In bfloat16, packed or not, the products equal those of float32 up to bfloat16 rounding."""
+    module = torch.nn.Sequential(linear(96, 130, True, torch.bfloat16))
+    x = torch.randn(9, 96, generator=torch.Generator().manual_seed(1)).bfloat16()
+    expected = linear(96, 130, True, torch.float32)(x.float())
+    pack(module)
+    assert (module(x).float() - expected).abs().max() < 0.05

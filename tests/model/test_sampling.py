@@ -115,6 +115,14 @@ def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param([], marks=pytest.mark.thorough),
+        pytest.param([3, 5, 3], marks=pytest.mark.thorough),
+        [0, 1, 2, 3, 7, 11, 20],
+    ],
+)
+@pytest.mark.parametrize(
     "settings",
     [
         SamplingSettings(temperature=1.0, top_k=0),
@@ -123,13 +131,22 @@ def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
         SamplingSettings(temperature=0.6, top_k=8, top_p=0.9),
     ],
 )
-def test_draws_follow_the_reference_s_filters(settings: SamplingSettings) -> None:
-    history = [0, 1, 2, 3, 7, 11, 20]
+def test_draws_follow_the_reference_s_filters(
+    settings: SamplingSettings, history: list[int]
+) -> None:
     probabilities = reference_probabilities(settings, history, 1.3)
     drawn = draw(settings, history, 1.3)
     assert (probabilities[drawn] > 0).all(), "a code that is filtered out was drawn"
     statistic, freedom = chi_squared(drawn, probabilities)
     assert statistic < freedom + 5 * (2 * freedom) ** 0.5
+
+
+def test_ties_with_the_last_of_top_k_stay() -> None:
+    """Codes as likely as the k-th are kept, as in the reference."""
+    first, second = logits().topk(2).values
+    scores = torch.where(logits() == second, first, logits())[None]
+    drawn = sample(scores.expand(200, -1), one_number_each(200), [SamplingSettings(top_k=1)] * 200)
+    assert len(drawn.unique()) == 2
 
 
 def test_greedy_takes_the_likeliest() -> None:

@@ -1,13 +1,15 @@
 """The real worker process on the embedded voice, from its start to its replacement."""
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Expect, Follow
-from voiceagent_tts.seam.commands import Credit, Submit
+from voiceagent_tts.seam.commands import Cancel, Credit, Submit
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import (
     AudioStep,
@@ -93,6 +95,27 @@ async def test_a_handler_that_fails_ends_its_context_alone(
     assert worker.rows_used == 0
 
 
+async def test_a_handler_that_fails_leaves_nothing_in_the_worker(
+    worker: WorkerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its context is cancelled there."""
+    events: asyncio.Queue[Event | AlignEvent] = asyncio.Queue()
+    sent: list[object] = []
+    send = worker.send
+
+    def fail(event: Event | AlignEvent) -> None:
+        events.put_nowait(event)
+        raise ZeroDivisionError
+
+    context = worker.attach(fail)
+    monkeypatch.setattr(worker, "send", lambda command: (sent.append(command), send(command)))
+    worker.send(Submit(context, TEXT, 0, True, "default", "en"))
+    worker.send(Credit(context, time.monotonic(), ALL_OF_IT))
+    await events.get()
+    assert isinstance(await events.get(), Failed)
+    assert sent[-1] == Cancel(context)
+
+
 async def test_a_handler_that_fails_leaves_no_session_in_an_aligner() -> None:
     failures: list[Event | AlignEvent] = []
 
@@ -136,6 +159,37 @@ async def test_what_a_worker_sent_before_its_end_is_received() -> None:
     assert isinstance(collected[-1], Failed)
     steps = [event for event in collected if isinstance(event, AudioStep)]
     assert steps[-1].rows[0].chunk.end_sample >= 1.5 * SAMPLE_RATE_HZ
+
+
+@contextlib.contextmanager
+def starved_network_threads() -> Iterator[None]:
+    """Let ZeroMQ's threads of this process run only when nothing else wants a core."""
+    tasks = list(Path("/proc/self/task").iterdir())
+    threads = [int(task.name) for task in tasks if "ZMQbg/IO" in (task / "comm").read_text()]
+    for thread in threads:
+        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+    busy = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(busy) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for thread in threads:
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+@pytest.mark.thorough
+@pytest.mark.realtime
+async def test_what_a_worker_sent_before_its_end_is_received_by_a_busy_machine() -> None:
+    """The end of the process may be known before its last messages have been read."""
+    for _ in range(10):
+        worker = await WorkerClient.start(throttled(WorkerSpec("espeak"), {"crash_after_s": 1.5}))
+        with starved_network_threads():
+            collected = await collect(speak(worker)[1])
+        steps = [event for event in collected if isinstance(event, AudioStep)]
+        assert steps[-1].rows[0].chunk.end_sample >= 1.5 * SAMPLE_RATE_HZ
 
 
 async def test_a_worker_that_hangs_is_killed() -> None:

@@ -32,14 +32,14 @@ from testbed.scripted_server import Script, ScriptedServer, Step, whole
 from testbed.scripted_time import run_scripted
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, close_sockets, metric_value, until_metric
-from testbed.waiting import PATIENCE_S, until
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.adapters.livekit.playout import Playout
 from voiceagent_tts.adapters.livekit.reply import Reply, ReplyHooks, ReplyInput, ReplyOptions
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.config import Settings
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.server.serve import RunningServer, running
 
@@ -494,3 +494,40 @@ async def test_a_voice_that_nobody_holds_leaves_its_server(server: RunningServer
             return not server.state.sessions
 
         await until(is_left, "the socket is closed")
+
+
+@pytest.mark.alone
+async def test_sixty_four_replies_at_once_have_no_gap(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """All replies share one socket, and the audio of each one has no gap."""
+    voice, options = make_voice(server), APIConnectOptions(max_retry=0, timeout=PATIENCE_S)
+    loop = asyncio.get_running_loop()
+
+    async def watch(stalls_s: list[float]) -> None:
+        while True:
+            started = loop.time()
+            await asyncio.sleep(0.005)
+            stalls_s.append(loop.time() - started - 0.005)
+
+    async def underrun_s() -> float:
+        clock = PlayoutClock()
+        async with voice.stream(conn_options=options) as stream:
+            stream.push_text("Yes, of course.")
+            stream.end_input()
+            async for event in stream:
+                clock.send(event.frame.samples_per_channel, loop.time())
+        assert clock.sent_samples
+        return clock.underrun_s
+
+    async def listen() -> tuple[float, float]:
+        stalls_s = [0.0]
+        watching = asyncio.create_task(watch(stalls_s))
+        try:
+            underruns_s = await asyncio.gather(*(underrun_s() for _ in range(64)))
+        finally:
+            watching.cancel()
+        return max(underruns_s), max(stalls_s)
+
+    longest_underrun_s, longest_stall_s = await undisturbed(listen)
+    assert longest_underrun_s <= 0.02 + longest_stall_s

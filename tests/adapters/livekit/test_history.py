@@ -720,3 +720,21 @@ async def test_a_reply_longer_than_the_server_takes_at_once_is_whole(
         stream.push_text(text)
         stream.end_input()
         assert "".join(await pieces_of(stream)) == text
+
+
+async def test_the_usage_of_an_interrupted_reply_is_counted(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """Also while its audio is still being made; the duration is that of synthesis."""
+    server = await start_server(throttle={"rtf": 0.5})
+    for voice, text in (
+        (make_voice(server), "One, two, three, four."),
+        (make_voice(server), COUNTING * 3),
+    ):
+        async with talking(voice) as conversation:
+            await conversation.cut(1.3, text)
+            await until(lambda: bool(conversation.metrics), "the usage is reported")
+            (metrics,) = conversation.metrics
+            assert metrics.characters_count == len(text)
+            assert metrics.duration < metrics.audio_duration > 1.3
+            assert conversation.session.usage.model_usage

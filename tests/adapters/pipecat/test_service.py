@@ -95,6 +95,18 @@ async def test_interruptions_leave_nothing_on_the_server(server: RunningServer) 
     await until(lambda: not server.state.sessions, "no socket is left")
 
 
+async def test_a_reply_longer_than_the_server_takes_at_once_is_whole(
+    start_server: StartServer,
+) -> None:
+    """The turn sends its text as the server speaks."""
+    server = await start_server(max_text_chars=60)
+    settings = VoiceAgentTTSService.Settings(language="en", speed=4.0)
+    text = "It goes on and on. " * 12 + "😊 " * 9 + "It ends."
+    async with talking(service(server, settings=settings)) as talk:
+        assert await talk.spoken(text) == text
+        assert not talk.errors
+
+
 async def test_a_server_that_comes_later_is_found(free_port: int) -> None:
     """The pipeline may start before the server; the service connects when the server runs."""
     tts = VoiceAgentTTSService(url=f"ws://127.0.0.1:{free_port}/v1/tts/ws", settings=ENGLISH)

@@ -7,13 +7,14 @@ import aiohttp
 import openai
 import pytest
 from loguru import logger
+from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.services.cartesia.tts import CartesiaTTSService
 from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabsTTSService
 from pipecat.services.openai.tts import OpenAITTSService
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 
 from testbed.listening import words_of
-from testbed.pipecat_conversation import Conversation, reply, talking
+from testbed.pipecat_conversation import Conversation, Passing, reply, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, metric_value, worker_of
 from testbed.waiting import undisturbed, until
@@ -110,16 +111,22 @@ async def test_a_pronunciation_is_said_and_the_history_has_the_word(served: Serv
         assert seconds_of(talk) < 2.5, "the phones are read aloud"
 
 
-@pytest.mark.parametrize("rate_hz", [8_000, 22_050])
+@pytest.mark.parametrize(
+    "rate_hz", [8000, 22_050, pytest.param(44_100, marks=pytest.mark.thorough)]
+)
 async def test_the_service_has_its_rate(served: ServerProcess, rate_hz: int) -> None:
     """The audio has the requested rate and an equal duration at every rate."""
     words = await words_of(served.websocket_url, "Yes, of course.", language="en")
     end = words[-1].end_sample
     assert end is not None
-    async with talking(cartesia(served, sample_rate=rate_hz)) as talk:
+    passing = Passing()
+    async with talking(cartesia(served, sample_rate=rate_hz), between=[passing]) as talk:
         assert await talk.spoken("Yes, of course.") == "Yes, of course."
-        await until(lambda: seconds_of(talk) > end / SAMPLE_RATE_HZ - 0.5, "it is heard")
-        assert seconds_of(talk) < end / SAMPLE_RATE_HZ + 0.5
+        await talk.loudspeaker.is_silent.wait()
+    audio = [frame for frame in passing.frames if isinstance(frame, TTSAudioRawFrame)]
+    assert {frame.sample_rate for frame in audio} == {rate_hz}
+    seconds = sum(len(frame.audio) for frame in audio) / BYTES_PER_SAMPLE / rate_hz
+    assert seconds == pytest.approx(end / SAMPLE_RATE_HZ, abs=0.5)
 
 
 async def test_the_http_service_has_words(served: ServerProcess) -> None:
