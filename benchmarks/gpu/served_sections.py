@@ -25,6 +25,7 @@ _FREED = "tts_engine_abort_seconds"
 _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
+    "tests/model/test_fused_row.py",
     "tests/model/test_fused_sampler.py",
     "tests/model/test_fused_window.py",
     "tests/model/test_codec_fused.py",

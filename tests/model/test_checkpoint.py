@@ -142,3 +142,30 @@ def test_loading_needs_no_second_copy(folder: Path, dtype: str) -> None:
     command = [sys.executable, "-c", _MEASURE, str(folder), dtype]
     ratio = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert float(ratio) <= 1.15
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_weights_are_converted(folder: Path, dtype: torch.dtype) -> None:
+    """bfloat16 files load in other precisions; a float16 talker gets a float32 code predictor."""
+    network = load_checkpoint(folder, dtype, is_packed=False).network
+    stored = load_file(folder / "model.safetensors")
+    key = "talker.codec_head.weight"
+    assert torch.equal(dict(network.weights())[key], stored[key].to(dtype))
+    assert {tensor.dtype for _, tensor in network.talker.weights()} == {dtype}
+    assert {tensor.dtype for _, tensor in network.code_predictor.weights()} == {torch.float32}
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    """An index that lists a missing file is refused; the error names the file."""
+    index = {"weight_map": {"talker.codec_head.weight": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match="model-00002-of-00002.safetensors"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "generation_config.json"])
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    """A partial checkpoint is refused; the error names the missing file."""
+    (folder / name).unlink()
+    with pytest.raises(CheckpointError, match=name):
+        load_checkpoint(folder)
