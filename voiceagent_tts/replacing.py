@@ -12,22 +12,22 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path; rename it to `path` when the block succeeds, else delete it.
 
-    A link keeps leading to its file. A device or a pipe is never replaced: `path` itself is given.
+    A link keeps leading to its file. A device or a pipe is never replaced: it is given itself.
 
     Raises:
         InvalidRequestError: the file cannot be written.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    target = Path(os.path.realpath(path))
+    unfinished = target.with_name(f".{target.stem}.unfinished{target.suffix}")
     try:
+        if target.exists() and not target.is_file() and not target.is_dir():
+            yield target
+            return
         try:
             yield unfinished
             with unfinished.open("rb") as file:
                 os.fsync(file.fileno())
-            unfinished.replace(path)
+            unfinished.replace(target)
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
