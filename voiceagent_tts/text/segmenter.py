@@ -70,6 +70,7 @@ class Segmenter:
         language: code of the text's language, if known; selects the abbreviations.
         readings: readings of the pending text, whose spans are not split. The owner adds each
             before its text, and removes it afterwards.
+        is_token_fed: whether each delta is a segment, for engines that read a text as it grows.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Segmenter:
         first_clause: bool = True,
         language: str | None = None,
         readings: Iterable[Reading] = (),
+        is_token_fed: bool = False,
     ) -> None:
+        self._is_token_fed = is_token_fed
         self._max_chars = max_chars
         self._language = language
         self._readings = readings
@@ -107,6 +110,9 @@ class Segmenter:
 
     def push(self, delta: str) -> list[Segment]:
         """Append text; return the segments that it completes."""
+        if self._is_token_fed:
+            self._text += delta
+            return self.flush()
         self._has_kept_number = False
         segments: list[Segment] = []
         for character in delta:
