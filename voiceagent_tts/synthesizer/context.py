@@ -22,8 +22,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -37,7 +38,6 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentErro
 from voiceagent_tts.seam import events as seam
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
-from voiceagent_tts.synthesizer.clock import ListenerClock, Pacer
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -63,9 +63,12 @@ from voiceagent_tts.synthesizer.segments import (
     too_long,
 )
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, MakeWords, Words
-from voiceagent_tts.synthesizer.workers import FindWorker, OnFree, Speaker, Worker
+from voiceagent_tts.synthesizer.workers import FindWorker, OnFree, Pacer, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
+
+if TYPE_CHECKING:
+    from voiceagent_tts.audio.changed_clock import ChangedClock
 
 STEPS_AT_ONCE = 3  # in one iteration of the event loop: each speaks one segment and takes 1 ms
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
@@ -152,6 +155,14 @@ def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
     return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
+def _changed_clock(request: ContextRequest) -> "ChangedClock | None":
+    if request.stretch == 1.0 and not request.options.has_markup:
+        return None
+    from voiceagent_tts.audio.changed_clock import ChangedClock  # here: most contexts need none
+
+    return ChangedClock(request.stretch)
+
+
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
@@ -200,7 +211,8 @@ class Context:
         self._owner = owner
         self._waits_for_turn = False
         self._counted_surplus = 0
-        self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
+        self._changed = _changed_clock(request)  # it may fail, and no row is taken yet
+        self._listener = self._changed or ListenerClock()
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
         if make_words is None:
@@ -339,7 +351,8 @@ class Context:
             case QueuedSegment():
                 self._speak_segment(part, now)
             case Pause():
-                self._listener.expect_break(part)
+                if self._changed is not None:
+                    self._changed.expect_break(part)
                 self._complete_text(part.char_end)
             case Flush():
                 self._complete_text(part.char_end)
@@ -555,8 +568,8 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
-                if self.request.stretch != 1.0 and self._is_awaited(char_end):
-                    self._events.put(*self._listener.drain(char_end))
+                if self._changed is not None and self._is_awaited(char_end):
+                    self._events.put(*self._changed.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
@@ -590,16 +603,18 @@ class Context:
             self._end("limit")
 
     def _put_breaks(self, char_end: int, now: float) -> None:
-        while self.state < ContextState.ENDED and self._listener.has_break_before(char_end):
-            self._events.put(*self._listener.push_break())
-            self._end_at_limit(now)
+        if (changed := self._changed) is not None:
+            while self.state < ContextState.ENDED and changed.has_break_before(char_end):
+                self._events.put(*changed.push_break())
+                self._end_at_limit(now)
 
     def _end_audio(self, now: float) -> None:
         self.state = ContextState.GENERATED
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
-        self._events.put(*self._listener.drain(self._intake.chars))
+        if self._changed is not None:
+            self._events.put(*self._changed.drain(self._intake.chars))
         self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 

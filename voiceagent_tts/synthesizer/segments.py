@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from voiceagent_tts.core import Pause, Reading, Segment, WarningCode, Word, earliest
@@ -100,19 +101,21 @@ class Intake:
         self._text: list[str] = []
         """The text in parts, each longer than the one behind it, so that there are few."""
         self._masking = _masking_segmenter(request)
-        self._segmenter = self._masking or Segmenter(
-            language=request.language, is_token_fed=self._is_token_fed
-        )
         self._surplus: deque[tuple[int, int]] = deque()
         """End and surplus characters of each reading whose audio is not complete."""
         self._waiting_surplus = 0  # in all of these
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
+        self._language = request.language
         self._segment_language = request.language  # of the last segment; None if unknown
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
         """When held text that may begin an entry or a tag is released as plain text."""
+
+    @cached_property
+    def _segmenter(self) -> "Segmenter | MaskingSegmenter":
+        return self._masking or Segmenter(language=self._language, is_token_fed=self._is_token_fed)
 
     @property
     def text(self) -> str:
@@ -266,8 +269,9 @@ class Intake:
             if isinstance(part, Pause):
                 queued.append(part)
             else:
-                self.divided_char_end = part.char_end
-                self._count_surplus(part)
+                self.divided_char_end += len(part.text)
+                if part.readings:
+                    self._count_surplus(part)
                 queued += self._with_language(part)
         return queued
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -20,7 +21,6 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.text.cut import ChangedWords, TimedWords
 

@@ -1,8 +1,8 @@
 """Worker processes, seen from the server's event loop.
 
 `WorkerClient` is one process: it passes each event to its context, and fails its contexts when the
-process ends. `Row` is one context's row there, and `Speaker` speaks a context on it. `Supervisor`
-replaces a process that has ended.
+process ends. `Row` is one context's row there, and `Speaker` speaks a context on it, with the
+credit that `Pacer` computes. `Supervisor` replaces a process that has ended.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
@@ -40,7 +40,7 @@ from voiceagent_tts.seam.events import (
     Warned,
     Words,
 )
-from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import QueuedSegment
 
 EventHandler = Callable[[Event | AlignEvent], None]
@@ -63,6 +63,8 @@ _CHECKS = 4  # for signs of life within the heartbeat timeout
 _LAST_MESSAGES_S = 10.0  # longest wait for those of an ended process; most take less than 1 s
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 """Pauses between attempts to start a worker, each twice as long as the one before."""
+_MIN_LEAD_S = 0.2  # minimum lead: a shorter one is used up by timers and the delay of the resampler
+_LONGEST_STEP_S = 0.5  # of credit
 _SOON_S = 600.0
 """If two workers in a row fail within this time of their start, the next starts a rung lower."""
 
@@ -488,6 +490,47 @@ class Speaker(Row):
         """Release the row and stop speaking; idempotent."""
         self._on_event = ignore
         super().release()
+
+
+class Pacer:
+    """Computes how far a context's audio may run ahead of playback.
+
+    Credit grows in steps that are large enough to be worth a message.
+
+    Args:
+        max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
+            pacing.
+        limits: the server's limits; the one of unsent audio also holds without pacing.
+    """
+
+    def __init__(self, clock: PlayoutClock, max_lead_s: float | None, limits: Limits) -> None:
+        self.granted_samples = 0  # that the listener may get so far
+        self.due_at: float | None = None
+        """When playback allows more without other events; None if only audio sent does."""
+        self._clock = clock
+        self._max_unsent_s = limits.max_unsent_s
+        self._is_paced = max_lead_s != 0
+        self._lead_s = max(limits.max_lead_s if max_lead_s is None else max_lead_s, _MIN_LEAD_S)
+        self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4) if self._is_paced else _LONGEST_STEP_S
+
+    def more_samples(self, now: float) -> int | None:
+        """Return how many samples the listener may get in all; None if that is no step more."""
+        if self.due_at is not None and self.due_at <= now:
+            self.due_at = None
+        if self._is_paced and self.due_at is None and self._clock.lead_s(now) > 0:
+            self.due_at = now + self._step_s
+        wanted = self._wanted_samples(now)
+        if wanted - self.granted_samples < self._step_s * SAMPLE_RATE_HZ:
+            return None
+        self.granted_samples = wanted
+        return wanted
+
+    def _wanted_samples(self, now: float) -> int:
+        by_memory = self._clock.sent_samples + round(self._max_unsent_s * SAMPLE_RATE_HZ)
+        if not self._is_paced:
+            return by_memory
+        by_playback = self._clock.played_samples(now) + round(self._lead_s * SAMPLE_RATE_HZ)
+        return min(by_memory, by_playback)
 
 
 class Supervisor:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -29,7 +30,6 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.synthesizer.words import (
     DELIVERY_S,
