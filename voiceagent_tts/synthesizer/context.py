@@ -33,6 +33,7 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WarningCode,
     WordTimestamp,
+    earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
@@ -372,11 +373,11 @@ class Context:
 
     def _speak_segment(self, queued: QueuedSegment, now: float) -> None:
         segment = queued.segment
-        if segment.readings and not self.request.reads_ipa:
-            self._warn(ipa_warning(segment, self._intake))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
-        if self.request.languages:
+        if segment.readings and not self._speaker.request.reads_ipa:
+            self._warn(ipa_warning(segment, self._intake))
+        if self._speaker.request.languages:
             least_chars = _CHECKED_CHARS if queued.is_growing else 1
             self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
@@ -391,12 +392,12 @@ class Context:
     def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
         """Warn of text that the voice does not speak, once there is enough of it."""
         start, is_known = self._language_checked_end, _LANGUAGE in self._warned
-        if not self.request.languages or is_known or char_end - start < least_chars:
+        given, spoken = self.request.language, self._speaker.request.languages
+        if not spoken or is_known or char_end - start < least_chars:
             return
         from voiceagent_tts.text.unserved import unspoken_language  # here: not for all voices
 
         self._language_checked_end = char_end
-        given, spoken = self.request.language, self._speaker.request.languages
         text = self._intake.text_between(start, char_end)
         if (found := unspoken_language(text, given, spoken)) is not None:
             message = (
@@ -680,7 +681,7 @@ class Context:
         if self.state < ContextState.ENDED:
             may_expire = None if self._intake.received else self._intake.due_at
             times = (self._idle_at, may_expire, due_at, self._words.due_at)
-            due_at = min((at for at in times if at is not None), default=None)
+            due_at = earliest(*times)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
         self._stop_timer()
@@ -706,7 +707,6 @@ class Context:
             self._read_on(now)
         except Exception as error:
             self.fail(VoiceAgentError.wrapping(error))
-            self._advance(now)
 
     def _warn(self, warning: ContextWarned | None) -> None:
         """Send one warning of each kind; with `is_strict`, a wrong language ends the context."""

@@ -48,10 +48,10 @@ EventHandler = Callable[[Event | AlignEvent], None]
 
 
 def ignore(event: Event | AlignEvent) -> None:
-    """Takes the place of the handler of a context that has ended.
+    """Replaces the handler of a context that has ended, so that reference counting frees it.
 
-    Objects that hold each other are freed only by a full garbage collection, which stops the event
-    loop.
+    Objects that refer to each other are freed only by a full garbage collection, which stops the
+    event loop.
     """
 
 
@@ -144,15 +144,14 @@ class WorkerClient:
 
     async def close(self) -> None:
         """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
-        self.failure = self.failure or "the engine was stopped"
+        why = self.failure = self.failure or "the engine was stopped"
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             async with asyncio.timeout(2.0):
                 await self._process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
-                self._process.kill()
+            self._kill(why)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
@@ -302,8 +301,7 @@ class WorkerClient:
             try:
                 event = wire.decode(message)
             except EngineError as error:  # such as a worker of another version of this package
-                self.failure = error.message
-                self._process.kill()
+                self._kill(error.message)
                 return
             self._has_sign_of_life = True
             self._receive(event)  # pyright: ignore[reportArgumentType]
@@ -324,8 +322,12 @@ class WorkerClient:
             # Before it is ready, it loads for long without a sign of life.
             is_silent = self._ready.done() and not self._has_sign_of_life
             silent_checks = silent_checks + 1 if is_silent else 0
-        self.failure = f"the engine gave no sign of life for {timeout_s:g} s"
-        self._process.kill()
+        self._kill(f"the engine gave no sign of life for {timeout_s:g} s")
+
+    def _kill(self, why: str) -> None:
+        self.failure = why
+        with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
+            self._process.kill()
 
     async def _wait_for_last_messages(self) -> None:
         """Wait until ZeroMQ's own thread has read all that the ended process sent.
@@ -334,7 +336,7 @@ class WorkerClient:
         a connection as closed when it has read to its end.
         """
         is_connected = await self._connections.poll(0)
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, zmq.ZMQError):
             async with asyncio.timeout(_LAST_MESSAGES_S if is_connected else 0):
                 while True:
                     event = await recv_monitor_message(self._connections)
