@@ -510,7 +510,7 @@ class Context:
         words, final = self._words, None
         is_better = words.is_complete and words.may_be_better
         if is_better and len(words.published) <= _MAX_FINAL_WORDS:
-            final = tuple(keep_inside(words.refined, self._listener.end_sample))
+            final = tuple(keep_inside(words.best, self._listener.end_sample))
         report = self._report()
         self._on_end(self, report)
         return ContextDone(report.reason, report, final)

@@ -142,20 +142,15 @@ class Words:
 
     @property
     def may_be_better(self) -> bool:
-        """Whether a word may have another time in `refined` than it left with."""
+        """Whether a word may have another time in `best` than it left with."""
         return False
 
     @property
     def best(self) -> TimedWords:
-        """The published words with the best times known now, which may be better than those sent.
+        """The published words with the best times known now, as they are heard.
 
-        A word that left by an estimate may turn out not to have been reached.
+        A word that was sent with an estimate may turn out not to have been reached.
         """
-        return self.refined if self.may_be_better else self.published
-
-    @property
-    def refined(self) -> Sequence[WordTimestamp] | ChangedWords:
-        """The published words with the best times known now, as they are heard."""
         return self.published
 
     def _heard(self, words: Sequence[WordTimestamp]) -> Sequence[WordTimestamp] | ChangedWords:
