@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
@@ -201,13 +201,8 @@ def rank_latin(text: str) -> list[tuple[str, float]]:
     return _identifier().rank(text)
 
 
-class _Identifier(Protocol):
-    def rank(self, text: str) -> list[tuple[str, float]]: ...
-
-
 @cache
-def _identifier() -> _Identifier:
+def _identifier() -> Any:
     from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]  # clients lack it
 
-    model = langid.LanguageIdentifier.from_model_file(LATIN_MODEL, norm_probs=True)  # pyright: ignore[reportUnknownMemberType]
-    return cast("_Identifier", model)
+    return langid.LanguageIdentifier.from_model_file(LATIN_MODEL, norm_probs=True)  # pyright: ignore[reportUnknownMemberType]
