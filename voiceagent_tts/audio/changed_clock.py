@@ -67,7 +67,7 @@ class ChangedClock(ListenerClock):
         return self._append(pcm)
 
     def expect_break(self, pause: Pause) -> None:
-        """Keep back the words behind a break until `push_break` has put it into the audio."""
+        """Hold the words after a break until `push_break` has put it into the audio."""
         self._expected_breaks.append(pause)
 
     def has_break_before(self, char_end: int) -> bool:
@@ -116,7 +116,7 @@ class ChangedClock(ListenerClock):
 
     @property
     def char_limit(self) -> int | None:
-        """Start of the text whose place is not known yet, behind a break; None without a break."""
+        """Start of the text whose place is not known yet, after a break; None without a break."""
         return self._expected_breaks[0].char_end if self._expected_breaks else None
 
     def char_at(self, listener_sample: float) -> int:

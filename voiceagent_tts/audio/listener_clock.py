@@ -36,7 +36,7 @@ class ListenerClock:
 
     @property
     def char_limit(self) -> int | None:
-        """Start of the text whose place is not known yet, behind a break; None without a break."""
+        """Start of the text whose place is not known yet, after a break; None without a break."""
         return None
 
     def char_at(self, listener_sample: float) -> int:

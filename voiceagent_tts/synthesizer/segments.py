@@ -29,7 +29,7 @@ _READ_CHARS = 32  # characters that are divided at once
 _MOST_AHEAD_CHARS = 1_000
 """Maximum text in segments ahead of its audio, with readings at their own length: a minute of
 speech. It bounds the work for text that is then cancelled or over a limit."""
-_TELLING_CHARS = 1_000  # of which a language is detected, where segments have none
+_LANGUAGE_CHARS = 1_000  # of a text, for its language, where its segments have none
 _IPA_MESSAGE = (
     "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
     "written; add a respelling as `say`"
@@ -99,11 +99,11 @@ class Intake:
         self._settle_s = limits.settle_s
         self._max_chars = limits.max_text_chars
         self._text: list[str] = []
-        """The text in parts, each longer than the one behind it, so that there are few."""
+        """The text in parts, each longer than the next one, so that there are few."""
         self._masking = _masking_segmenter(request)
         self._surplus: deque[tuple[int, int]] = deque()
         """End and surplus characters of each reading whose audio is not complete."""
-        self._waiting_surplus = 0  # in all of these
+        self._waiting_surplus = 0  # sum of these
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
         self._language = request.language
@@ -140,7 +140,8 @@ class Intake:
 
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
-        return self._segment_language or detect_language(self.text_between(0, _TELLING_CHARS), None)
+        start = self.text_between(0, _LANGUAGE_CHARS)
+        return self._segment_language or detect_language(start, None)
 
     def receive(self, delta: str) -> None:
         """Append `delta` to the text; raises as `Context.push_text`."""
@@ -176,13 +177,13 @@ class Intake:
         while self._surplus and self._surplus[0][0] <= char_end:
             self._waiting_surplus -= self._surplus.popleft()[1]
 
-    # What waits, a few characters at a time.
+    # Waiting text is divided a few characters at a time.
 
     @property
     def is_far_ahead(self) -> bool:
         """Whether the segments sent to the engine are far ahead of their audio.
 
-        What waits in `divided` is not: an engine that has spoken all it was sent needs the next.
+        Those in `divided` do not count: an engine that has spoken all that it got needs the next.
         """
         ahead_chars = self.divided_char_end - self.generated_char_end + self._waiting_surplus
         if self._is_token_fed or ahead_chars <= _MOST_AHEAD_CHARS:
@@ -192,7 +193,7 @@ class Intake:
         return ahead_chars - waiting_chars > _MOST_AHEAD_CHARS
 
     def pop_parts(self, now: float) -> list[TextPart]:
-        """Return the next segment, if a few characters more complete it, and what stands behind.
+        """Return the next segment, if a few more characters complete it, and the breaks after it.
 
         A break must be known before the audio of the text before it ends.
         """
@@ -204,7 +205,7 @@ class Intake:
         return parts
 
     def expire(self, now: float) -> None:
-        """Have text divided whose wait is over, unless the text that it waits for is here."""
+        """Divide the text whose wait is over, unless more text has arrived."""
         if not self.received and _is_over(self.due_at, now):
             self.received.append(_Expiry())
 
@@ -227,7 +228,7 @@ class Intake:
                 self._finish()
                 self.divided.append(received)
             case _Expiry():
-                if not self.received:  # the text that was waited for
+                if not self.received:  # no more text has arrived
                     self._expire(now)
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
@@ -325,7 +326,7 @@ def too_long(limit: str) -> InvalidRequestError:
 @dataclass(slots=True)
 class _Piece:
     work: Callable[[], object]
-    cost: int  # 0 once nobody waits for it any more
+    cost: int  # 0 if its owner no longer waits
 
 
 class Turns:
@@ -392,7 +393,7 @@ class Turns:
             del self._waiting[owner]
             piece = works.popleft()
             if works:
-                self._waiting[owner] = works  # behind the others
+                self._waiting[owner] = works  # after the others
             self._count(piece.cost)
             piece.work()
 

@@ -64,7 +64,7 @@ class WordFinders(Protocol):
 
     @property
     def absent(self) -> "WordFinders":
-        """Stands for them in contexts whose words nobody wants: there all times are estimates."""
+        """Replaces them in contexts whose client uses no words: all times are estimates."""
         ...
 
     async def start(self) -> None:
@@ -82,7 +82,7 @@ class EngineProxy(Protocol):
     def connect(
         self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> tuple[Worker, MakeWords | None]:
-        """Return what a context uses in place of its worker, and what makes its words."""
+        """Return the worker that a context uses, and what makes its words."""
         ...
 
 
@@ -136,7 +136,7 @@ class Synthesizer:
         self._contexts: set[Context] = set()
         self._turns = Turns(STEPS_AT_ONCE)
         self._openings = Turns()
-        self._has_stretch = False  # 35 MB and 0.1 s, for contexts whose speed no engine speaks
+        self._has_stretch = False  # is loaded: 35 MB and 0.1 s, for speeds that an engine lacks
 
     async def start(self) -> None:
         """Start the workers.
@@ -289,7 +289,7 @@ class Synthesizer:
         return self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
 
     def prepare(self, options: ContextOptions) -> None:
-        """Ask workers to compute ahead what would delay the first audio of such a context."""
+        """Ask workers to prepare for such a context, whose first audio is then sooner."""
         request = self.check(options)
         for worker in self._running(request.voice):
             worker.send(preparation_of(request))

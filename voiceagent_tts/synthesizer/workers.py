@@ -96,7 +96,7 @@ class Worker(Protocol):
 class _Attached:
     """A context on a worker, until its row is free."""
 
-    handler: EventHandler | None  # None once its events are not wanted any more
+    handler: EventHandler | None  # None once the context is detached
     on_free: OnFree | None
     cancelled_at: float | None = None  # `time.monotonic()` of its cancel
 
@@ -110,7 +110,7 @@ class WorkerClient:
     capabilities: Capabilities  # set once it is ready
 
     def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
-        self.failure: str | None = None  # why it ended, where the worker or this class can tell
+        self.failure: str | None = None  # why it ended, as far as it is known
         self._spec = spec
         self._has_sign_of_life = False  # since the last check of `_watch`
         self._on_cancelled = on_cancelled
@@ -233,7 +233,7 @@ class WorkerClient:
                 handler(Failed(context, failure.code, failure.message))
 
     def _free_row(self, context: int) -> EventHandler | None:
-        """Return the handler of the context, if its events are still wanted."""
+        """Return the handler of the context, unless it is detached."""
         if (attached := self._contexts.pop(context, None)) is None:
             return None
         if attached.cancelled_at is not None:
@@ -376,8 +376,8 @@ class Row:
     """One context's row on a worker: reserved, then active, then released."""
 
     number: int  # of the context on the worker
-    is_reserved: bool  # the worker does not know the context yet
-    is_active: bool  # the worker knows the context, and may still answer
+    is_reserved: bool  # the worker has not received a command of the context yet
+    is_active: bool  # the worker has received one, and may still answer
 
     def reserve(
         self, worker: Worker, on_event: EventHandler, on_free: OnFree | None = None
@@ -445,7 +445,7 @@ class Speaker(Row):
             self._on_free()
 
     def prepare(self) -> None:
-        """Ask the worker to compute ahead what would delay the first audio."""
+        """Ask the worker to prepare, so that the first audio is sooner."""
         # The prompt begins with the language; segments without one take it from their text.
         if self.request.language is not None or self.request.feeding == "token":
             self.worker.send(self._preparation)
@@ -481,7 +481,7 @@ class Speaker(Row):
             self.send(Append(self.number, "", char_end, False, None))
 
     def flush(self) -> None:
-        """Make the engine speak all text so far as if it had ended."""
+        """Make the engine speak all text so far, as if the text ended here."""
         self.send(Flush(self.number))
 
     def grant(self, playout_end: float, samples_wanted: int) -> None:

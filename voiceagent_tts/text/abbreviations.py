@@ -167,7 +167,7 @@ HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
 LATE = (NUMERAL, DAY, MONTH, APART)
-"""Patterns of English that are applied behind those of numbers."""
+"""Patterns of English that are applied after those of numbers."""
 
 
 def in_full(match: re.Match[str], language: str) -> str | None:
@@ -187,7 +187,7 @@ def in_full(match: re.Match[str], language: str) -> str | None:
 
 
 def _is_street(written: str, before: str, after: str) -> bool:
-    """Whether "St" or "Ave." is a street: behind a house number, or behind a name alone."""
+    """Whether "St" or "Ave." is a street: after a house number, or after a name alone."""
     is_saint = written.startswith("St") and before.endswith(("Mount ", "Lake ", "Port "))
     if is_saint or _HOUSE.search(before):
         return not is_saint

@@ -40,7 +40,7 @@ before the word is not counted."""
 _WRAPPED_CHARS = 40
 """Least length of a line after which a break before a small letter is no pause: wrapped prose."""
 _RULES_LOOK_BACK = 2
-"""Characters before a word that a rule may look at."""
+"""Characters before a word that a rule may match."""
 
 _CLEAN = re.compile(
     r"(?:[A-Za-z0-9À-ÿΆΈ-ΊΌΎ-ΡΣ-ώЀ-ҁҊ-ӿ々〇ぁ-んァ-ヺー一-鿿가-힣.,;!?'\"()%$€£°’‘“”«»…、。，！？；：「」『』·・]"
@@ -91,7 +91,7 @@ class Cleaner:
     def __init__(self) -> None:
         self.char_end = 0
         self._text = ""
-        self._begun = ""  # what may become an entity, behind `_text`
+        self._begun = ""  # text after `_text` that may become an entity
         self._at = 0  # start of what is not returned, in `_text`
         self._judged = 0  # no word ends between `_at` and here
         self._visible = 0  # all is white space between `_at` and here

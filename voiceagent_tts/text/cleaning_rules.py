@@ -12,7 +12,7 @@ are:
 - an underscore inside a word by a space (`snake_case`), but not inside an address; `*` between
   numbers by `×`;
 - typographic forms (full-width, mathematical, ligatures, in circles, decomposed) by their plain
-  letters and digits, and full-width signs beside numbers by theirs.
+  letters and digits, and full-width signs next to numbers by theirs.
 
 Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
 handled without their partners, because the partner may be in another segment. This module knows no
@@ -63,7 +63,7 @@ def _rule(pattern: str, before: str = "") -> _Rule:
 
 
 _COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+ [^<>=\"/]+>"
-"""What is no tag behind a "<": "a<b and c>d"."""
+"""What is not a tag after a "<": "a<b and c>d"."""
 _TAG = rf"<(?!{_COMPARISON})/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _ADDRESS = (

@@ -69,7 +69,7 @@ class _Words:
         minute: word after minutes.
         date: parts of a date, in the order in which they are said.
         scales: large numbers by how they are written short: `Mio.=Million/Millionen`. A short form
-            without a dot counts beside a currency only.
+            without a dot counts only next to a currency.
         of: word between a large number and a currency.
         periods: words after a price that are written short, as in "$5/mo".
         units: what a value is called with a unit that the CLDR lacks, or that people say otherwise.
@@ -336,7 +336,7 @@ class Locale:
         of: word between a large number and a currency; may be empty.
         periods: words after a price, by how they are written short.
         is_spaced: whether a space parts words from numbers. Without it, only letters from A to Z
-            beside a number make it a part of a name.
+            next to a number make it a part of a name.
         writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
         full_days: names of the days of a week, by how they are written short, in small letters.

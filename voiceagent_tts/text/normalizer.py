@@ -107,7 +107,7 @@ def _said(
     try:
         said = rule.say(match, locale)
         return None if said is None else [(text, span[index]) for text, index in said]
-    except Exception as error:  # for texts that nobody has thought of
+    except Exception as error:  # for unforeseen texts
         _logger.error("%d characters are said as written: %s", len(span), type(error).__name__)
         return None
 
@@ -162,6 +162,6 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[Rule, ...]:
 
 
 def _beside_letters(rule: Rule) -> Rule:
-    """The rule for a language in which a letter of its own may stand beside a number."""
+    """The rule for a language whose own letters may stand next to a number."""
     flags = rule.pattern.flags & ~re.UNICODE | re.ASCII
     return Rule(re.compile(rule.pattern.pattern, flags), rule.say)

@@ -399,7 +399,7 @@ class WordPolicy:
                 with an earlier time.
             reach_char: playback may reach the end of the text before this character, so all words
                 in it are due, whatever their times are.
-            char_limit: no word that starts at this character or behind it is published.
+            char_limit: no word that starts at this character or after it is published.
             most: number of words after which others wait for the next call.
         """
         first = len(self._published)
@@ -450,7 +450,7 @@ class WordPolicy:
     def pop_moved(self) -> list[WordTimestamp]:
         """The published words whose times are not final, if one of them has moved since.
 
-        They are all words behind the first of these: words keep their order in time.
+        They are all words after the first of these: words keep their order in time.
         """
         first = self._first_open
         while self._first_open < len(self._published) and self._is_final(self._first_open):
@@ -466,7 +466,7 @@ class WordPolicy:
         return (known := self._known.get(place)) is not None and self._is_settled(known.source)
 
     def _improve(self, place: int) -> None:
-        """Update a published word in `best`, and the words behind it that it moves."""
+        """Update a published word in `best`, and the words after it that it moves."""
         is_moved = True
         while is_moved and place < len(self.best):
             if (known := self._known.get(place)) is not None:

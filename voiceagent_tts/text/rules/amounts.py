@@ -145,7 +145,7 @@ def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    """A large number that is written short; one without a dot counts beside a currency only."""
+    """An abbreviated large number; one without a dot counts only next to a currency."""
     number, short = match["amount"], match["scale"]
     sign, dotted = match["first"] or match["last"], f"{short.removesuffix('.')}."
     is_dotted = dotted in locale.scales

@@ -73,7 +73,7 @@ def in_digits(locale: Locale) -> Iterator[Rule]:
 
 
 def days(locale: Locale) -> Iterator[Rule]:
-    """Rules for days beside the name of their month, and for German dates without a year."""
+    """Rules for days next to the name of their month, and for German dates without a year."""
     months = "|".join(locale.months)
     if locale.language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
@@ -141,7 +141,7 @@ def _date(
 
 
 def day_of_month(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    """A date without a year, as in "on 5/3", where what stands beside it says so."""
+    """A date without a year, as in "on 5/3", if the text next to it shows that it is one."""
     before = text_before(match, 16)
     after = text_after(match, 16)
     is_cued = _DAY_CUE.search(before) or (

@@ -31,7 +31,7 @@ _NUMERALS = {
     "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
     "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
 }
-"""Roman numerals behind names and what such languages count, and the mark behind their digits."""
+"""Roman numerals after names and counted nouns, by language, and the mark after their digits."""
 _GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
 _GERMAN_CUE = re.compile(
     r"(?:^|\W)(?:(?P<weak>der|die|das|eine)|(?P<strong>ein)|d(?:em|en|es)|im|am|zum|zur|vom|beim|ins"

@@ -53,7 +53,7 @@ def _limit(locale: Locale) -> str:
 
 
 def _named_range(locale: Locale) -> re.Pattern[str]:
-    """Pattern of a dash between two days of the week, or behind a month and before a date."""
+    """Pattern of a dash between two days of the week, or between a month and a date."""
     short = (day.capitalize() for day in locale.full_days)  # "so" is a word of German
     days = "|".join([*locale.full_days.values(), *short])
     dash = "(?: [-–~〜～] |[-–~〜～])"

@@ -14,7 +14,7 @@ _TIMES = {
     "es": {"x": "veces"}, "it": {"x": "volte", "h/": "ore su", "g/": "giorni su"},
     "pt": {"x": "vezes"}, "nl": {"x": "keer"},
 }  # fmt: skip
-"""What is said behind the number of "3x" and of "24h/24"."""
+"""What is said after the number of "3x" and of "24h/24"."""
 
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
@@ -70,7 +70,7 @@ def _say_minus(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_minus_first(match: re.Match[str], locale: Locale) -> list[Part]:
-    """A negative price whose sign stands behind its currency: "$-5"."""
+    """A negative price whose sign follows its currency: "$-5"."""
     return [(f"{locale.symbols['-']} {match[1]}", 0)]
 
 

@@ -145,7 +145,7 @@ def _digit_by_digit(match: re.Match[str]) -> list[Part]:
 
 
 def _is_code(number: str, before: str, after: str, language: str) -> bool:
-    """Return whether people say the digits of a match of `_CODE`, by what stands beside it."""
+    """Return whether people say the digits of a match of `_CODE`, by the text next to it."""
     if language == "en" and re.fullmatch(r"\d{5}(?:-\d{4})?", number) and _STATE.search(before):
         return True
     cue, end, call = _cues(language)
