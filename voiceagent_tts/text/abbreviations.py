@@ -162,7 +162,7 @@ NUMERAL = re.compile(
     rf"\b(?:({_COUNTED}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_NOT_I}))"
     rf"|(?:{_RULERS}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_LAST})))([IVXL]+)"
 )
-"""What is counted, or the name of a ruler, and a Roman numeral."""
+"""What is counted (group 1), or the name of a ruler, and a Roman numeral (group 2)."""
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
@@ -198,11 +198,6 @@ def _is_street(written: str, before: str, after: str) -> bool:
         return has_name and (is_alone or (written != name and len(words) > 1))
     is_clear = written != name or after[1:].isdigit()
     return name not in ("Dr", "Ct", "Pl") and (is_clear or (has_name and is_alone))
-
-
-def numeral(match: re.Match[str]) -> tuple[int, bool]:
-    """Return the number of a match of `NUMERAL`, and whether it is an ordinal."""
-    return roman(match[2]), match[1] is None
 
 
 def roman(numeral: str) -> int:

@@ -136,7 +136,7 @@ def _per(match: re.Match[str], locale: Locale) -> Iterator[Part]:
         name = place[1]
         unit = locale.unit(name, 1) if name in UNITS else None
         yield f" {locale.symbols['per']} ", start + place.start()
-        yield unit[1] if unit else locale.periods.get(name, name), start + place.start(1)
+        yield unit[1] if unit else locale.words.periods.get(name, name), start + place.start(1)
 
 
 def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
@@ -163,11 +163,11 @@ def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 def _of(short: str, currency: str, locale: Locale) -> str:
     """A currency after a large number, as in "5 millions d'euros"; thousands need no word."""
-    if not locale.of or locale.scales.get(short) == locale.scales["k"]:
+    if not locale.words.of or locale.scales.get(short) == locale.scales["k"]:
         return f" {currency}"
     if locale.language == "fr" and currency[0] in "aeiouy":
         return f" d'{currency}"
-    return f" {locale.of} {currency}"
+    return f" {locale.words.of} {currency}"
 
 
 def _price(
@@ -191,9 +191,10 @@ def _price(
         yield dollars, at[2]
         return
     yield dollars, at[0]
-    join = f" {locale.before_minor} " if locale.before_minor else " "
+    words = locale.words
+    join = f" {words.before_minor} " if words.before_minor else " "
     yield (
-        join + (cents if locale.names_minor_currency else str(minor)),
+        join + (cents if words.names_minor else str(minor)),
         (at[1] if is_sign_first else at[2]),
     )
 

@@ -74,8 +74,8 @@ def _say_mark(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_numeral(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    number, is_ordinal = abbreviations.numeral(match)
-    said = f"the {locale.ordinal(number)}" if is_ordinal else locale.cardinal(number)
+    number, is_counted = abbreviations.roman(match[2]), match[1] is not None
+    said = locale.cardinal(number) if is_counted else f"the {locale.ordinal(number)}"
     at = match.start(2) - match.start()
     return [(match[0][:at], 0), (said, at)]
 
