@@ -15,7 +15,6 @@
 """
 
 import asyncio
-import contextlib
 import math
 import time
 from collections import deque
@@ -23,6 +22,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Literal
+
+import structlog
 
 from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
@@ -76,6 +77,8 @@ _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
 _MAX_FLUSHES = 1_000  # of one context whose answers were not read yet
 _LANGUAGE = WarningCode.LANGUAGE_UNAVAILABLE
 _CHECKED_CHARS = 60  # after which the language of token-fed text is checked
+
+_log = structlog.get_logger(__name__)
 
 
 class ContextState(IntEnum):
@@ -446,17 +449,23 @@ class Context:
         """
         if self.state >= ContextState.ENDED:
             return
-        with contextlib.suppress(Exception):  # the failed part may fail again
-            if error.code is ErrorCode.TEXT_LOST:
-                ends = self._intake.generated_char_end, self._generated_end_sample
-                error.spoken_chars, end_sample = self._words.lose_text(*ends)
-                self._events.drop_lost(error.spoken_chars, end_sample)
-            else:
-                self._words.break_off()
-                self._publish(time.monotonic())
+        try:
+            self._publish_last_words(error)
+        except Exception as failure:  # what has failed may fail again
+            _log.error("last_words_failed", error=type(failure).__name__)
         self._error_code = error.code
         self._events.put(ContextFailed(error))
         self._end("error")
+
+    def _publish_last_words(self, error: VoiceAgentError) -> None:
+        """Publish the words of the audio so far, or retract those of a text that was lost."""
+        if error.code is ErrorCode.TEXT_LOST:
+            ends = self._intake.generated_char_end, self._generated_end_sample
+            error.spoken_chars, end_sample = self._words.lose_text(*ends)
+            self._events.drop_lost(error.spoken_chars, end_sample)
+        else:
+            self._words.break_off()
+            self._publish(time.monotonic())
 
     def cut(self, played_samples: int | None = None, waiting_text: str = "") -> Cut:
         """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
@@ -484,7 +493,8 @@ class Context:
         """
         if (event := self._events.pop(self._granted_samples)) is None:
             self._arrival.clear()
-        self._waiting_flushes -= isinstance(event, ContextFlushed)
+        elif isinstance(event, ContextFlushed):
+            self._waiting_flushes -= 1
         return event
 
     @property

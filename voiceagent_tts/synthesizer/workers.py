@@ -375,6 +375,7 @@ class WorkerClient:
 class Row:
     """One context's row on a worker: reserved, then active, then released."""
 
+    worker: Worker
     number: int  # of the context on the worker
     is_reserved: bool  # the worker has not received a command of the context yet
     is_active: bool  # the worker has received one, and may still answer
