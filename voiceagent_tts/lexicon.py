@@ -118,7 +118,7 @@ def read_lexicon(path: Path, max_entries: int = MAX_FILE_ENTRIES) -> dict[str, P
     """Read a lexicon from a TOML file: `written = "said"`, one entry a line.
 
     Raises:
-        InvalidRequestError: the file cannot be read, is no TOML, or has a wrong entry;
+        InvalidRequestError: the file cannot be read, is not TOML, or has a wrong entry;
             `invalid_param`. The message names the file.
     """
     try:

@@ -72,7 +72,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Worker(Protocol):
-    """What a context needs of a worker, or of a proxy in front of it."""
+    """The part of a worker, or of a proxy in front of it, that a context uses."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -517,7 +517,7 @@ class Pacer:
         self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4) if self._is_paced else _LONGEST_STEP_S
 
     def more_samples(self, now: float) -> int | None:
-        """Return how many samples the listener may get in all; None if that is no step more."""
+        """Return how many samples the listener may get in all; None if no step is due."""
         if self.due_at is not None and self.due_at <= now:
             self.due_at = None
         if self._is_paced and self.due_at is None and self._clock.lead_s(now) > 0:

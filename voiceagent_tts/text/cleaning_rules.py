@@ -36,7 +36,7 @@ class Speakable:
     """Cleaned text.
 
     Attributes:
-        offsets: index in the original text for each of them; non-decreasing.
+        offsets: index in the original text of each spoken character; non-decreasing.
     """
 
     spoken: str
@@ -44,7 +44,7 @@ class Speakable:
 
 
 NOTHING = Speakable("", ())
-"""Of a text without letters and digits."""
+"""The cleaned form of a text without letters and digits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What each language calls the numbers, units, months and symbols of a written text.
+"""The words of each language for the numbers, units, months and symbols of a written text.
 
 Number words come from num2words; units, months and plural rules from the CLDR, by Babel. The words
-that neither has are listed here. This module knows no text and no rules.
+that neither has are listed here.
 """
 
 import re
@@ -120,7 +120,7 @@ NOUNS = {
 }
 """Common nouns with which a number agrees."""
 _HOURS_OF_A_DAY = {"es": "hora", "it": "ora", "pt": "hora"}
-"""What hours are counted as, in languages in which a time has no word for them."""
+"""The noun of hours, in languages in which a time has no word for them."""
 _SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per", "−")
 _FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
 

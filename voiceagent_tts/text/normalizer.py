@@ -91,7 +91,7 @@ def _apply(
 def _said(
     rule: Rule, match: re.Match[str], locale: Locale, span: Sequence[int]
 ) -> list[Part] | None:
-    """What a rule says for a match, with origins instead of indices; None if it stays as it is.
+    """Return the words for a match, with origins instead of indices; None to leave it as it is.
 
     It also stays if the rule fails: a number in digits is better than a turn without an end.
     """

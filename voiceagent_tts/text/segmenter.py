@@ -54,7 +54,7 @@ _NUMBERS = r"(?<!\S)(?:[^\w\s]*\d\S*\s+)*"
 _UNFINISHED = re.compile(
     rf"{_NUMBERS}(?:\S*\d[.,:]|\S*@[\w-]*\.|www\.[\w-]*\.|\S*\d\s?[ap]\.)\Z", re.IGNORECASE
 )
-"""What "$3.50", "me@example.com" and "3 p.m." begin with, at the end of a text."""
+"""The beginning of "$3.50", "me@example.com" or "3 p.m." at the end of a text."""
 _CONTINUED = re.compile(rf"{_NUMBERS}[^\w\s]*\d[\d.,:/()-]*(?<=[\d)])\Z")
 """A number to which the next word may belong: a unit or more of the number."""
 
@@ -130,8 +130,8 @@ class Segmenter:
         """Split at a sentence end at the end of the pending text, as `settle` does.
 
         Without one, split at the last clause end, else after the last complete word. Returns an
-        empty list if the pending text has none of these. A number or an address that may go on is
-        kept once.
+        empty list if the pending text has none of these. A number or an address that may continue
+        is kept once.
         """
         end = self._released_end()
         kept = None if end is None or self._has_kept_number else self._number_before(end)

@@ -253,7 +253,7 @@ class AlignedWords(Words):
     # The end.
 
     def break_off(self) -> None:
-        """Let the words that begin in the audio so far be due: the engine sends no more of it."""
+        """Make the words that begin in the audio so far due: the engine sends no more audio."""
         super().break_off()
         self._stop_aligning()
 

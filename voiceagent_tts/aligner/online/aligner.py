@@ -169,7 +169,7 @@ class OnlineSession:
         return self._reference.frames_after(self._search.head)
 
     def _extend_reference(self, *, is_last: bool) -> None:
-        # Where a path ends for want of reference, another that explains the audio worse goes on.
+        # At the end of the reference a path would lose to one that explains the audio worse.
         is_used_up = self._reference.frames_after(self._search.reach) == 1
         is_urgent = is_last or is_used_up or self._queued_frames > tuning.MAX_QUEUED_FRAMES
         duration_ratio = self._profile.rate.duration_ratio

@@ -35,9 +35,9 @@ _NOUN = re.compile(
     r" (?:gift|fee|credit|deposit|charge|refund|bill|discount|coupon|voucher|payment|plan|balance"
     r"|minimum|limit|round|deal|copay|(?:run|walk|race|bag|call|flight|drive|hike|radius|delay)\b)"
 )
-"""What an amount describes."""
+"""Nouns that an amount may describe."""
 _PER = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
-"""What a price is for."""
+"""The unit of a price, as in "$5/user/month"."""
 _AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
 
 _ONES = ["", *"한 두 세 네 다섯 여섯 일곱 여덟 아홉".split()]
@@ -130,7 +130,7 @@ def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
 
 
 def _per(match: re.Match[str], locale: Locale) -> Iterator[Part]:
-    """What follows a price, as in "$5/user/month"."""
+    """The words for what follows a price, as in "$5/user/month"."""
     start = match.start("per") - match.start()
     for place in re.finditer(r"/ ?([^\W\d_]+)", match["per"]):
         name = place[1]

@@ -27,7 +27,7 @@ _PART_OF = re.compile(
     r" ?(?:of|d[ei']|des|del|d[ae]ll[aeo']|degli|dei|d[aeo]s?|van|the|an?|cups?|\w+spoons?|inch\w*"
     r"|miles?|hours?|pounds?|acres?|full|power|speed|scale|tarif|vermogen)\b"
 )
-"""What follows a part, and no date."""
+"""Text after a fraction, and not after a date."""
 _DAY_AFTER = re.compile(
     r" ?[(（][월화수목금토일月火水木金土日一二三四五六][)）]| at \d| ?\d\d? ?[時点點시]"
     r"|から|まで|부터|까지"

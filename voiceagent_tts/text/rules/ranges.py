@@ -27,11 +27,11 @@ _COUNTED_RANGE = re.compile(
 _OPEN = re.compile(
     r"\b(?:open|hours:?|days?:?|from|geöffnet|ouvert\w*|abiert\w*|apert\w*|abert\w*) $"
 )
-"""What stands before opening hours, whose first number may be the larger one."""
+"""Words before opening hours, whose first number may be the larger one."""
 
 
 def spaced(locale: Locale) -> Iterator[Rule]:
-    """Rules for ranges that are no differences although their dash may have spaces."""
+    """Rules for ranges whose dash may have spaces, unlike the minus of a difference."""
     limit = _limit(locale)
     if not locale.is_spaced:
         yield Rule(_COUNTED_RANGE, _say_named_range)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from voiceagent_tts.text.locales import CURRENCIES, Locale
 
 Part = tuple[str, int]
-"""What is said, and the index in the match of what it is said for."""
+"""Words to say, and the index in the match of the text that they replace."""
 MatchReader = Callable[[re.Match[str], Locale], Sequence[Part] | None]
-"""Returns what is said for a match; None leaves it as it is."""
+"""Returns the words for a match; None leaves it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def text_after(match: re.Match[str], chars: int) -> str:
     return match.string[match.end() : match.end() + chars]
 
 
-# What is said.
+# Words to say.
 
 
 def value_of(number: str, locale: Locale) -> float:

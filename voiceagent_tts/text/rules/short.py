@@ -46,7 +46,7 @@ def _say_days(match: re.Match[str], locale: Locale) -> list[Part] | None:
     if match[4]:
         is_sea = match[4] == "mar" and " de " not in text_after(match, 8)
         return None if is_sea else [(locale.full_days[match[4].casefold()], 0)]
-    if match[1].islower() and len(match[1]) < 3:  # "so-so" is no Sunday
+    if match[1].islower() and len(match[1]) < 3:  # "so-so" is not a Sunday
         return None
     first, last = (locale.full_days[match[group].casefold()] for group in (1, 3))
     at = match.start(2) - match.start()
