@@ -2,7 +2,7 @@
 
 A lexicon maps a written form to how it is said: a respelling (`"nginx": "engine x"`), a
 pronunciation in IPA between slashes (`"Siobhan": "/ʃɪˈvɔːn/"`), or both (`{"say": "shiv awn",
-"ipa": "ʃɪˈvɔːn"}`). This module does not know where an entry matches; `text.entries` does.
+"ipa": "ʃɪˈvɔːn"}`). `text.entries` finds the places where an entry matches.
 """
 
 import re

@@ -15,9 +15,8 @@ are:
   letters and digits, and full-width signs next to numbers by theirs.
 
 Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
-handled without their partners, because the partner may be in another segment. This module knows no
-language, and not where a text is divided: `text/cleaning.py` passes it one word at a time, with the
-unspoken characters before it.
+handled without their partners, because the partner may be in another segment. `text/cleaning.py`
+passes the rules one word at a time, with the unspoken characters before it.
 """
 
 import re

@@ -11,7 +11,7 @@
 | `<speak>` | nothing |
 
 Any other tag, and one of these that is not written as above, is text as it is without markup. An
-element has no other tags inside. This module keeps no text.
+element has no other tags inside.
 """
 
 import re
