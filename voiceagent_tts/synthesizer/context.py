@@ -34,7 +34,6 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WarningCode,
     WordTimestamp,
-    earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
@@ -691,7 +690,7 @@ class Context:
         if self.state < ContextState.ENDED:
             may_expire = None if self._intake.received else self._intake.due_at
             times = (self._idle_at, may_expire, due_at, self._words.due_at)
-            due_at = earliest(*times)
+            due_at = min((at for at in times if at is not None), default=None)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
         self._stop_timer()
