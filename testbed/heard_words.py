@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Iterable
 
+from voiceagent_tts.audio.changed_clock import ChangedClock
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
-from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
 from voiceagent_tts.word_times.aligned_words import AlignedWords, WordPolicy
@@ -53,7 +54,7 @@ class HeardWords:
         self, sources: Iterable[Source] = (), speed: float = 1.0, voice_level: float = 0.0
     ) -> None:
         self.playout = PlayoutClock()
-        self.listener = ListenerClock(speed)
+        self.listener = ChangedClock(speed)
         sources = {*sources}
         clocks = self.playout, self.listener
         self.words: Words = Words(*clocks)

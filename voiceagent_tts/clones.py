@@ -241,7 +241,7 @@ def read_header(voice_file: bytes) -> tuple[dict[str, Any], int]:
         voice_file: the file, or a beginning of it that holds the header.
 
     Raises:
-        ValueError: there is no whole header.
+        ValueError: the header is missing or incomplete.
 
     Source: the safetensors format, a JSON header after its length, and then the tensors.
     """

@@ -120,6 +120,11 @@ class Reading:
     """What is said, in the International Phonetic Alphabet, for engines that read it; None where
     only the letters are known."""
 
+    @property
+    def said_chars(self) -> int:
+        """How much is said, in characters: the letters, or the IPA where that is longer."""
+        return max(len(self.said), len(self.ipa or ""))
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:

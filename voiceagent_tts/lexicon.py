@@ -2,7 +2,7 @@
 
 A lexicon maps a written form to how it is said: a respelling (`"nginx": "engine x"`), a
 pronunciation in IPA between slashes (`"Siobhan": "/ʃɪˈvɔːn/"`), or both (`{"say": "shiv awn",
-"ipa": "ʃɪˈvɔːn"}`). This module does not know where an entry matches; `text.entries` does.
+"ipa": "ʃɪˈvɔːn"}`). `text.entries` finds the places where an entry matches.
 """
 
 import re
@@ -118,7 +118,7 @@ def read_lexicon(path: Path, max_entries: int = MAX_FILE_ENTRIES) -> dict[str, P
     """Read a lexicon from a TOML file: `written = "said"`, one entry a line.
 
     Raises:
-        InvalidRequestError: the file cannot be read, is no TOML, or has a wrong entry;
+        InvalidRequestError: the file cannot be read, is not TOML, or has a wrong entry;
             `invalid_param`. The message names the file.
     """
     try:

@@ -1,4 +1,4 @@
-"""Spans that cost nothing where nobody traces: a thin layer over OpenTelemetry's own.
+"""Spans that cost nothing without a tracer: a thin layer over OpenTelemetry's own.
 
 There is one for each context, in the client, the server and the engine worker; it travels between
 them as its W3C `traceparent`. Spans carry ids, names, counts and seconds, never text or keys. Those
@@ -29,7 +29,7 @@ _CLOSE_S = 1.0
 
 
 class Span:
-    """A span, or nothing where nobody traces.
+    """A span, or nothing without a tracer.
 
     Args:
         span: OpenTelemetry's span; None for nothing.
@@ -84,7 +84,7 @@ class Tracer:
     """Starts spans.
 
     Args:
-        tracer: OpenTelemetry's tracer; None where nobody traces.
+        tracer: OpenTelemetry's tracer; None to trace nothing.
     """
 
     def __init__(self, tracer: "trace.Tracer | None" = None) -> None:

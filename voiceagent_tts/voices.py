@@ -115,8 +115,8 @@ class VoiceBook:
     def names(self) -> list[str]:
         """Return the names of all voices, the default first; without aliases.
 
-        Voices that are made from a description come last: a client that names no voice, or one of
-        `ALIASES`, sends none.
+        Voices that are made from a description come last: a client that names no voice, or an
+        alias, sends no description.
         """
         return list(self._ordered([] if self._clones is None else self._clones.names()))
 
@@ -216,8 +216,8 @@ class VoiceBook:
     def _is_alias(self, name: str) -> bool:
         """Whether a name of `ALIASES` stands for a voice of the default voice's worker.
 
-        That worker may have a voice of this name, and another one a speaker; but a named timbre of
-        another worker is not what a client wants that knows the name from other servers.
+        That worker may have a voice of this name, and another one a speaker. But a client that
+        knows the name from other servers does not want a named timbre of another worker.
         """
         known = self._voices.get(name)
         if name not in ALIASES or known is None:
@@ -254,7 +254,7 @@ class VoiceBook:
         return Voice(name, known.worker) if plus else known
 
     def _hint(self, name: str) -> str:
-        """As `name_hint`; no mistake of a client has the names of all clones read."""
+        """As `name_hint`, without reading the names of all clones for a mistake of a client."""
         if self._clones is not None and not self._voices:
             return self._clones.hint
         hint = name_hint(name, [voice.name for voice in self._voices.values()])

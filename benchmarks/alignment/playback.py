@@ -13,6 +13,7 @@ from itertools import count
 from testbed.heard_words import words_timed_by_caller
 from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineSession
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_S,
@@ -23,7 +24,6 @@ from voiceagent_tts.core import (
     Word,
     WordTimestamp,
 )
-from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.word_times.aligners import VoiceLevels

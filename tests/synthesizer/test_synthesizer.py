@@ -9,7 +9,10 @@ from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import until
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.lexicon import check_entries
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.synthesizer.workers import Supervisor
 
 
 async def test_a_lexicon_is_kept_for_its_owner(start_synthesizer: StartSynthesizer) -> None:
@@ -45,3 +48,22 @@ async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) 
     assert refused.value.retry_after_ms
     contexts[0].abandon()
     await synthesizer.open(UNPACED)
+
+
+async def test_workers_of_a_group_may_have_different_numbers_of_rows() -> None:
+    """Their devices differ: a context goes to the worker with the most free rows, while one is."""
+    specs = {
+        name: WorkerSpec("espeak", {"max_rows": rows}, group="espeak")
+        for name, rows in (("large", 3), ("small", 1))
+    }
+    synthesizer = Synthesizer({name: Supervisor(spec) for name, spec in specs.items()})
+    await synthesizer.start()
+    try:
+        large, small = worker_of(synthesizer, "large"), worker_of(synthesizer, "small")
+        opened = [(await synthesizer.open(UNPACED)).worker for _ in range(4)]
+        assert opened[:2] == [large, large]
+        assert opened.count(small) == 1
+        with pytest.raises(OverloadedError):
+            await synthesizer.open(UNPACED)
+    finally:
+        await synthesizer.close()

@@ -65,6 +65,8 @@ ESPEAK = ("en", "en-us", "en-gb", "en-029", "es", "es-es", "es-419", "pt", "pt-p
         ("pt-ao", ESPEAK, "pt-pt", False),
         ("fr-ca", ESPEAK, "fr", False),
         ("fr-fr", ESPEAK, "fr", True),
+        ("nl-nl", ("nl",), "nl", True),
+        ("nl-be", ("nl",), "nl", False),
         ("de-de", ESPEAK, None, True),
         ("en-us", ("en", "de"), "en", True),
         ("en-gb", ("en", "de"), "en", False),
@@ -206,7 +208,7 @@ def test_scripts_decide_where_they_can(text: str, previous: str | None, expected
         ("வணக்கம், எப்படி இருக்கிறீர்கள்?", "Tamil"),
         ("مرحبا كيف حالك", "Arabic"),
         ("สวัสดีครับ", "Thai"),
-        ("नमस्ते आप कैसे हैं", "Devanagari"),
+        ("નમસ્તે, તમે કેમ છો?", "Gujarati"),
         ("שלום מה שלומך", "Hebrew"),
         ("Kraków", None),
         ("42 %", None),
@@ -230,6 +232,7 @@ SENTENCES = {
     "it": "Buongiorno, come posso aiutarla oggi?",
     "nl": "Goedemorgen, waarmee kan ik u vandaag helpen?",
     "yue": "早晨，我可以點樣幫到你呀？你搵緊啲乜嘢？",
+    "hi": "नमस्ते, मैं आज आपकी क्या मदद कर सकता हूँ?",
 }
 
 

@@ -64,7 +64,7 @@ def test_a_match_of_which_a_rule_fails_is_said_as_written(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No turn ends with an error of a rule; the log counts, and does not repeat the text."""
-    monkeypatch.setattr(abbreviations, "numeral", _fail)
+    monkeypatch.setattr(abbreviations, "roman", _fail)
     logging.getLogger(normalizer.__name__).removeFilter(_raise)
     assert words("Henry VIII ate 5%.") == "Henry VIII ate five percent."
     assert caplog.messages == ["10 characters are said as written: IndexError"]

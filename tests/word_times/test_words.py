@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
-from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.word_times.aligned_words import AlignedWords

@@ -61,8 +61,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
 
     def close(self) -> None:
         """Drop every context; idempotent."""
-        for context in list(self._sessions):
-            self._drop(context)
+        self._sessions.clear()
 
     @abstractmethod
     def _open(self, language: str, voice: str) -> SessionT:
@@ -74,9 +73,6 @@ class AlignerSessions(ABC, Generic[SessionT]):
 
     def _align_due(self) -> float | None:
         return None
-
-    def _close(self, session: SessionT) -> None:
-        """Release what a session holds; called once, when its context is dropped."""
 
     def _receive(self, command: AlignCommand) -> None:
         match command:
@@ -111,9 +107,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
         self._outbox(Done(context, end_sample))
 
     def _drop(self, context: int) -> None:
-        session = self._sessions.pop(context, None)
-        if session is not None:
-            self._close(session)
+        self._sessions.pop(context, None)
 
 
 def aligner_capabilities(

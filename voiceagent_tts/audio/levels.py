@@ -1,7 +1,6 @@
 """Levels of PCM16 at 24 kHz: frame peaks, the first audible sample, onsets after pauses.
 
 Engines detect silent frames with it; benchmarks and demos compare reported times with the audio.
-This module knows no words.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Samples in other number formats: float32, mu-law and A-law.
 
-Every function converts sample by sample, without state. This module knows no sample rates, messages
-or files. It needs only numpy, so the client and the adapters may use it.
+Every function converts sample by sample, without state. The module needs only numpy, so the client
+and the adapters may use it.
 """
 
 from functools import cache

@@ -4,8 +4,6 @@ A polyphase FIR filter: output `n` is the low-pass filtered input at the time of
 `REACH` samples of the lower rate: from 24 kHz it is 4 ms to 8 kHz, 2 ms to 16 kHz and 1.3 ms to
 48 kHz. soxr's stream works in blocks and delays 75, 38 and 39 ms (`HQ`) or 40, 20 and 20 ms (`LQ`),
 which would be added to every first audio.
-
-This module knows no encodings and no contexts.
 """
 
 import math

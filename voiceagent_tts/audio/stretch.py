@@ -1,8 +1,8 @@
 """Streaming time stretch: faster or slower speech at its own pitch.
 
 FFmpeg's `atempo` (waveform similarity overlap-add) on the 24 kHz PCM16 of one context, with a delay
-of about two codec frames. Positions scale by `1 / speed`. This module knows no words. It loads
-PyAV, which takes 35 MB and 0.1 s: a server does so in a thread, when a speed first needs it.
+of about two codec frames. Positions scale by `1 / speed`. The module loads PyAV, which takes 35 MB
+and 0.1 s: a server does so in a thread, when a speed first needs it.
 """
 
 from fractions import Fraction

@@ -15,15 +15,17 @@
 """
 
 import asyncio
-import contextlib
 import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import structlog
+
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -37,7 +39,6 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentErro
 from voiceagent_tts.seam import events as seam
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
-from voiceagent_tts.synthesizer.clock import ListenerClock, Pacer
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -63,15 +64,20 @@ from voiceagent_tts.synthesizer.segments import (
     too_long,
 )
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, MakeWords, Words
-from voiceagent_tts.synthesizer.workers import FindWorker, OnFree, Speaker, Worker
+from voiceagent_tts.synthesizer.workers import FindWorker, OnFree, Pacer, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
+if TYPE_CHECKING:
+    from voiceagent_tts.audio.changed_clock import ChangedClock
+
 STEPS_AT_ONCE = 3  # in one iteration of the event loop: each speaks one segment and takes 1 ms
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
-_MAX_FLUSHES = 1_000  # whose answers the reader of a context does not have yet
+_MAX_FLUSHES = 1_000  # of one context whose answers were not read yet
 _LANGUAGE = WarningCode.LANGUAGE_UNAVAILABLE
 _CHECKED_CHARS = 60  # after which the language of token-fed text is checked
+
+_log = structlog.get_logger(__name__)
 
 
 class ContextState(IntEnum):
@@ -80,17 +86,17 @@ class ContextState(IntEnum):
     OPEN = auto()  # accepts text
     FINISHING = auto()  # accepts no more text; some audio is missing
     GENERATED = auto()  # all audio is here; some words are missing, or may get better times
-    ENDED = auto()  # its reader receives the queued events, then closes it
+    ENDED = auto()  # its reader takes the queued events, then closes it
     CLOSED = auto()  # reported; there are no more events
 
 
 class EventQueue:
-    """The events that the reader of a context does not have yet; words overtake all others."""
+    """Events that the reader of a context has not taken yet; words come before all others."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self.notify = notify
         self.words: list[WordTimestamp] = []
-        self.moved: list[WordTimestamp] = []  # better times of words that left by an estimate
+        self.moved: list[WordTimestamp] = []  # better times of words that were sent already
         self.others: deque[ContextEvent] = deque()
 
     def put(self, *events: ContextEvent) -> None:
@@ -142,7 +148,7 @@ class EventQueue:
         self.words, self.moved, self.others = [], [], deque()
 
     def drop_lost(self, char_end: int, end_sample: int) -> None:
-        """Drop the audio of lost text, from a sample on, and words that end behind a character."""
+        """Drop the audio of lost text, from a sample on, and words that end after a character."""
         self.words = [each for each in self.words if each.word.char_end <= char_end]
         self.moved = [each for each in self.moved if each.word.char_end <= char_end]
         self.others = deque(each for each in self.others if not _is_audio_from(each, end_sample))
@@ -150,6 +156,14 @@ class EventQueue:
 
 def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
     return isinstance(event, AudioChunk) and event.start_sample >= start_sample
+
+
+def _changed_clock(request: ContextRequest) -> "ChangedClock | None":
+    if request.stretch == 1.0 and not request.options.has_markup:
+        return None
+    from voiceagent_tts.audio.changed_clock import ChangedClock  # here: most contexts need none
+
+    return ChangedClock(request.stretch)
 
 
 class Context:
@@ -166,7 +180,7 @@ class Context:
             their text; the caller may end the context.
         turns: says when the context may read text: all contexts together, `STEPS_AT_ONCE` steps in
             each iteration of the event loop; None for a context alone.
-        owner: whose turns it takes.
+        owner: the owner whose turns the context takes.
     """
 
     def __init__(
@@ -200,7 +214,8 @@ class Context:
         self._owner = owner
         self._waits_for_turn = False
         self._counted_surplus = 0
-        self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
+        self._changed = _changed_clock(request)  # it may fail, and no row is taken yet
+        self._listener = self._changed or ListenerClock()
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
         if make_words is None:
@@ -211,7 +226,7 @@ class Context:
 
         self._language_checked_end = 0  # of the text whose language was checked
         self._flushes: deque[Flush] = deque()  # whose text is not generated
-        self._spoken_flushes: deque[tuple[Flush, int]] = deque()  # and where the audio of it ends
+        self._spoken_flushes: deque[tuple[Flush, int]] = deque()  # with the end of its audio
         self._waiting_flushes = 0
         self._warned: set[str] = set()  # codes of the warnings that the client has
         self._generated_end_sample = 0  # end of the segments that are whole, and of their breaks
@@ -232,7 +247,7 @@ class Context:
 
     @property
     def worker(self) -> Worker:
-        """What speaks the context; final as `voice` is."""
+        """The worker, or a proxy in front of it; final when `voice` is."""
         return self._speaker.worker
 
     # Text in.
@@ -286,7 +301,7 @@ class Context:
         self._idle_at = None
         self._intake.received.append(Finish())
 
-    # What was received, in bounded steps.
+    # Received text is read in bounded steps.
 
     def _read_on(self, now: float) -> None:
         """Read and speak received text: now while it is the context's turn, the rest later."""
@@ -299,7 +314,7 @@ class Context:
             for part in self._intake.pop_parts(now):
                 self._speak(part, now)
             self._count_surplus()
-        except VoiceAgentError as error:  # whose text was accepted long ago, perhaps
+        except VoiceAgentError as error:  # its text may have been accepted long ago
             self.fail(error)
 
     @property
@@ -317,7 +332,7 @@ class Context:
             self._intake.check_readings()
 
     def _continue_later(self, steps: int = 1) -> None:
-        """Go on in a later iteration of the event loop, with what takes as long as some steps."""
+        """Continue in a later iteration of the event loop, with work that counts as `steps`."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
             self._turns.add(self._owner, self._continue, steps)
@@ -339,7 +354,8 @@ class Context:
             case QueuedSegment():
                 self._speak_segment(part, now)
             case Pause():
-                self._listener.expect_break(part)
+                if self._changed is not None:
+                    self._changed.expect_break(part)
                 self._complete_text(part.char_end)
             case Flush():
                 self._complete_text(part.char_end)
@@ -354,16 +370,16 @@ class Context:
             return
         if self._speaker.is_active:
             self._speaker.end_text(char_end)
-        else:  # there never was any text
+        else:  # the context received no text
             self._end_audio(now)
 
     def _speak_segment(self, queued: QueuedSegment, now: float) -> None:
         segment = queued.segment
-        if segment.readings and not self.request.reads_ipa:
-            self._warn(ipa_warning(segment, self._intake))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
-        if self.request.languages:
+        if segment.readings and not self._speaker.request.reads_ipa:
+            self._warn(ipa_warning(segment, self._intake))
+        if self._speaker.request.languages:
             least_chars = _CHECKED_CHARS if queued.is_growing else 1
             self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
@@ -376,14 +392,14 @@ class Context:
             self._grant(now)
 
     def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
-        """Warn of text that the voice does not speak, once there is enough of it."""
+        """Warn about text that the voice does not speak, once there is enough text to tell."""
         start, is_known = self._language_checked_end, _LANGUAGE in self._warned
-        if not self.request.languages or is_known or char_end - start < least_chars:
+        given, spoken = self.request.language, self._speaker.request.languages
+        if not spoken or is_known or char_end - start < least_chars:
             return
         from voiceagent_tts.text.unserved import unspoken_language  # here: not for all voices
 
         self._language_checked_end = char_end
-        given, spoken = self.request.language, self._speaker.request.languages
         text = self._intake.text_between(start, char_end)
         if (found := unspoken_language(text, given, spoken)) is not None:
             message = (
@@ -393,13 +409,13 @@ class Context:
             self._warn(ContextWarned(_LANGUAGE, message))
 
     def _complete_text(self, char_end: int) -> None:
-        """Make the engine speak the text of a token-fed context before `char_end` to its end."""
+        """Make the engine of a token-fed context speak all text before `char_end`."""
         self._check_language(char_end)
         if self.request.feeding == "token" and self._speaker.is_active:
             self._speaker.flush()
             self._words.complete_word()
 
-    # The end, by its caller.
+    # Its user ends the context.
 
     def cancel(self, played_samples: int | None = None, waiting_text: str = "") -> None:
         """Stop now, free the row and answer with the cut; queued events are dropped.
@@ -407,7 +423,7 @@ class Context:
         Args:
             played_samples: samples of this context that were played, not counting silence from
                 underruns; None to go by the playout clock.
-            waiting_text: more text of the client, which will not be pushed any more.
+            waiting_text: text of the client that follows and was not pushed.
         """
         if self.state is ContextState.CLOSED:
             return
@@ -415,7 +431,7 @@ class Context:
         cut = self.cut(played_samples, waiting_text)
         self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
         self._events.clear()
-        self._error_code = None  # of a failure that the client will not be told
+        self._error_code = None  # the client is not told of an earlier failure
         self._events.put(ContextCancelled(cut, basis))
         self._end("cancelled")
 
@@ -432,17 +448,23 @@ class Context:
         """
         if self.state >= ContextState.ENDED:
             return
-        with contextlib.suppress(Exception):  # the failed part may fail again
-            if error.code is ErrorCode.TEXT_LOST:
-                ends = self._intake.generated_char_end, self._generated_end_sample
-                error.spoken_chars, end_sample = self._words.lose_text(*ends)
-                self._events.drop_lost(error.spoken_chars, end_sample)
-            else:
-                self._words.break_off()
-                self._publish(time.monotonic())
+        try:
+            self._publish_last_words(error)
+        except Exception as failure:  # what has failed may fail again
+            _log.error("last_words_failed", error=type(failure).__name__)
         self._error_code = error.code
         self._events.put(ContextFailed(error))
         self._end("error")
+
+    def _publish_last_words(self, error: VoiceAgentError) -> None:
+        """Publish the words of the audio so far, or retract those of a text that was lost."""
+        if error.code is ErrorCode.TEXT_LOST:
+            ends = self._intake.generated_char_end, self._generated_end_sample
+            error.spoken_chars, end_sample = self._words.lose_text(*ends)
+            self._events.drop_lost(error.spoken_chars, end_sample)
+        else:
+            self._words.break_off()
+            self._publish(time.monotonic())
 
     def cut(self, played_samples: int | None = None, waiting_text: str = "") -> Cut:
         """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
@@ -453,7 +475,7 @@ class Context:
     def timed_text(self, waiting_text: str = "") -> TimedText:
         """Return the text and the word times so far, for cuts; they are final after the end.
 
-        `waiting_text` is more text of the client, which was not pushed.
+        `waiting_text` is text of the client that follows and was not pushed.
         """
         words, is_final = self._words.best, self._words.is_complete
         if self._words.has_all_audio:
@@ -470,7 +492,8 @@ class Context:
         """
         if (event := self._events.pop(self._granted_samples)) is None:
             self._arrival.clear()
-        self._waiting_flushes -= isinstance(event, ContextFlushed)
+        elif isinstance(event, ContextFlushed):
+            self._waiting_flushes -= 1
         return event
 
     @property
@@ -496,7 +519,7 @@ class Context:
         words, final = self._words, None
         is_better = words.is_complete and words.may_be_better
         if is_better and len(words.published) <= _MAX_FINAL_WORDS:
-            final = tuple(keep_inside(words.refined, self._listener.end_sample))
+            final = tuple(keep_inside(words.best, self._listener.end_sample))
         report = self._report()
         self._on_end(self, report)
         return ContextDone(report.reason, report, final)
@@ -524,7 +547,7 @@ class Context:
                 return
             await self._arrival.wait()
 
-    # What the engine and the aligners send.
+    # Events of the engine and answers of the aligners.
 
     def _on_engine_event(self, event: Event | AlignEvent) -> None:
         now = time.monotonic()
@@ -532,13 +555,13 @@ class Context:
         self._read_on(now)
 
     def _on_times(self, moved: list[WordTimestamp], now: float) -> None:
-        """Go on after an answer of an aligner, which may have moved words that have left."""
+        """Handle an answer of an aligner, which may move words that were sent already."""
         if moved and self.state < ContextState.ENDED:
             self._events.put_moved(self._kept_inside(moved))
         self._advance(now)
 
     def _kept_inside(self, moved: list[WordTimestamp]) -> list[WordTimestamp]:
-        """Words inside the audio where all audio of their text is there; others may come later."""
+        """Keep words inside the audio, if all audio of their text has arrived."""
         generated = sum(each.word.char_start < self._intake.generated_char_end for each in moved)
         return [*keep_inside(moved[:generated], self._listener.end_sample), *moved[generated:]]
 
@@ -555,8 +578,8 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
-                if self.request.stretch != 1.0 and self._is_awaited(char_end):
-                    self._events.put(*self._listener.drain(char_end))
+                if self._changed is not None and self._is_awaited(char_end):
+                    self._events.put(*self._changed.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
@@ -575,7 +598,7 @@ class Context:
 
     def _put_audio(self, chunk: AudioChunk, now: float) -> None:
         if chunk.start_sample == 0 and self._cached_segments:
-            self._milestones.submitted_at = None  # the engine has no part in the first audio
+            self._milestones.submitted_at = None  # the first audio is cached
         elif chunk.start_sample == 0:
             self._milestones.first_audio_at = now
         if (audio := self._listener.push_audio(chunk)) is not None:
@@ -590,20 +613,22 @@ class Context:
             self._end("limit")
 
     def _put_breaks(self, char_end: int, now: float) -> None:
-        while self.state < ContextState.ENDED and self._listener.has_break_before(char_end):
-            self._events.put(*self._listener.push_break())
-            self._end_at_limit(now)
+        if (changed := self._changed) is not None:
+            while self.state < ContextState.ENDED and changed.has_break_before(char_end):
+                self._events.put(*changed.push_break())
+                self._end_at_limit(now)
 
     def _end_audio(self, now: float) -> None:
         self.state = ContextState.GENERATED
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
-        self._events.put(*self._listener.drain(self._intake.chars))
+        if self._changed is not None:
+            self._events.put(*self._changed.drain(self._intake.chars))
         self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 
-    # What follows every step.
+    # After each step.
 
     def _advance(self, now: float) -> None:
         try:
@@ -629,7 +654,7 @@ class Context:
 
     @property
     def _granted_samples(self) -> float:
-        """Audio that may leave: after a failure all, as the client is told of it at once."""
+        """Audio that may be sent; all of it after a failure, which the client learns at once."""
         return self._pacer.granted_samples if self._error_code is None else math.inf
 
     @property
@@ -638,7 +663,7 @@ class Context:
         return self._speaker.is_active or (is_waiting and bool(self._events.others))
 
     def _grant(self, now: float) -> bool:
-        """Let the engine make, and the queue release, what playback allows; return whether more."""
+        """Give the engine and the queue the credit of playback; return whether it has grown."""
         is_held = self._events.is_held(self._granted_samples)
         if not self._awaits_credit or (samples := self._pacer.more_samples(now)) is None:
             return False
@@ -684,14 +709,13 @@ class Context:
         try:
             self._grant(now)
             if self.state < ContextState.ENDED:
-                self._intake.expire(now)  # speak what waits no longer
+                self._intake.expire(now)  # speak text whose wait is over
                 if self._idle_at is not None and self._idle_at <= now:
                     self._reason = "idle"
                     self._finish()
             self._read_on(now)
         except Exception as error:
             self.fail(VoiceAgentError.wrapping(error))
-            self._advance(now)
 
     def _warn(self, warning: ContextWarned | None) -> None:
         """Send one warning of each kind; with `is_strict`, a wrong language ends the context."""

@@ -26,7 +26,7 @@ class Source(IntEnum):
     @property
     def label(self) -> str:
         """Name of the source in `/metrics`."""
-        # The metric names tentative times by an older word, which dashboards rely on.
+        # The metric has an older name of tentative times, which dashboards rely on.
         return "outlook" if self is Source.TENTATIVE else self.name.lower()
 
 

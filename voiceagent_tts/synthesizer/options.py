@@ -1,4 +1,4 @@
-"""What a client may choose for a context, and the limits that the server sets."""
+"""The choices of a client for a context, and the limits that the server sets."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,7 +31,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """What a client chooses for a context."""
+    """The choices of a client for a context."""
 
     voice: str | None = None  # a name of `VoiceBook`; None for the first voice
     language: str | None = None  # name, code or region code; None to detect it for each segment

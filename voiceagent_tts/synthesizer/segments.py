@@ -7,7 +7,7 @@ without new text. `Turns` says when contexts, and connections, may use the event
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,11 +17,10 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.text.language import detect_language
-from voiceagent_tts.text.masked import parts_by_said, said_chars
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 
 if TYPE_CHECKING:
-    from voiceagent_tts.text.reader import Passage, Reader
+    from voiceagent_tts.text.reader import MaskingSegmenter
 
 MAX_CONTEXT_CHARS = 300_000
 """Maximum text of one context, said or not: 5 hours of speech. `cut` is answered with all of it."""
@@ -30,7 +29,7 @@ _READ_CHARS = 32  # characters that are divided at once
 _MOST_AHEAD_CHARS = 1_000
 """Maximum text in segments ahead of its audio, with readings at their own length: a minute of
 speech. It bounds the work for text that is then cancelled or over a limit."""
-_TELLING_CHARS = 1_000  # of which a language is detected, where segments have none
+_LANGUAGE_CHARS = 1_000  # of a text, for its language, where its segments have none
 _IPA_MESSAGE = (
     "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
     "written; add a respelling as `say`"
@@ -68,12 +67,14 @@ class _Expiry:
 TextPart = QueuedSegment | Pause | Flush | Finish
 
 
-def _reader_of(request: ContextRequest) -> "Reader | None":
+def _masking_segmenter(request: ContextRequest) -> "MaskingSegmenter | None":
     if not (request.lexicons or request.options.has_markup):
         return None
-    from voiceagent_tts.text.reader import Reader  # here: most texts have neither
+    from voiceagent_tts.text.reader import MaskingSegmenter, Reader  # here: most texts have neither
 
-    return Reader(request.lexicons, has_markup=request.options.has_markup)
+    reader = Reader(request.lexicons, has_markup=request.options.has_markup)
+    is_token_fed = request.feeding == "token"
+    return MaskingSegmenter(reader, request.language, is_token_fed=is_token_fed)
 
 
 class Intake:
@@ -98,13 +99,11 @@ class Intake:
         self._settle_s = limits.settle_s
         self._max_chars = limits.max_text_chars
         self._text: list[str] = []
-        """The text in parts, each longer than the one behind it, so that there are few."""
-        self._reader = _reader_of(request)  # masks readings and tags
-        self._readings: deque[Reading] = deque()
-        """Readings of text that is not divided yet, in order."""
+        """The text in parts, each longer than the next one, so that there are few."""
+        self._masking = _masking_segmenter(request)
         self._surplus: deque[tuple[int, int]] = deque()
         """End and surplus characters of each reading whose audio is not complete."""
-        self._waiting_surplus = 0  # in all of these
+        self._waiting_surplus = 0  # sum of these
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
         self._language = request.language
@@ -115,8 +114,8 @@ class Intake:
         """When held text that may begin an entry or a tag is released as plain text."""
 
     @cached_property
-    def _segmenter(self) -> Segmenter:
-        return Segmenter(language=self._language, readings=self._readings)
+    def _segmenter(self) -> "Segmenter | MaskingSegmenter":
+        return self._masking or Segmenter(language=self._language, is_token_fed=self._is_token_fed)
 
     @property
     def text(self) -> str:
@@ -134,14 +133,15 @@ class Intake:
     @property
     def verbatim(self) -> Callable[[Word], Word] | None:
         """Returns a word with the client's characters, where words may be masked; else None."""
-        return self._verbatim if self._reader is not None else None
+        return None if self._masking is None else self._verbatim
 
     def _verbatim(self, word: Word) -> Word:
         return replace(word, text=self.text_between(word.char_start, word.char_end))
 
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
-        return self._segment_language or detect_language(self.text_between(0, _TELLING_CHARS), None)
+        start = self.text_between(0, _LANGUAGE_CHARS)
+        return self._segment_language or detect_language(start, None)
 
     def receive(self, delta: str) -> None:
         """Append `delta` to the text; raises as `Context.push_text`."""
@@ -177,13 +177,13 @@ class Intake:
         while self._surplus and self._surplus[0][0] <= char_end:
             self._waiting_surplus -= self._surplus.popleft()[1]
 
-    # What waits, a few characters at a time.
+    # Waiting text is divided a few characters at a time.
 
     @property
     def is_far_ahead(self) -> bool:
         """Whether the segments sent to the engine are far ahead of their audio.
 
-        What waits in `divided` is not: an engine that has spoken all it was sent needs the next.
+        Those in `divided` do not count: an engine that has spoken all that it got needs the next.
         """
         ahead_chars = self.divided_char_end - self.generated_char_end + self._waiting_surplus
         if self._is_token_fed or ahead_chars <= _MOST_AHEAD_CHARS:
@@ -193,7 +193,7 @@ class Intake:
         return ahead_chars - waiting_chars > _MOST_AHEAD_CHARS
 
     def pop_parts(self, now: float) -> list[TextPart]:
-        """Return the next segment, if a few characters more complete it, and what stands behind.
+        """Return the next segment, if a few more characters complete it, and the breaks after it.
 
         A break must be known before the audio of the text before it ends.
         """
@@ -205,7 +205,7 @@ class Intake:
         return parts
 
     def expire(self, now: float) -> None:
-        """Have text divided whose wait is over, unless the text that it waits for is here."""
+        """Divide the text whose wait is over, unless more text has arrived."""
         if not self.received and _is_over(self.due_at, now):
             self.received.append(_Expiry())
 
@@ -221,39 +221,38 @@ class Intake:
                     self.received.appendleft(rest)
                 self._push(received[:_READ_CHARS], now)
             case Flush():
-                self.divided += (*self._read_rest(), *self._complete(), *self._take_silent())
+                self.divided += (*self._queued(self._segmenter.flush()), *self._take_silent())
                 self._wait_for_text(now)
                 self.divided.append(received)
             case Finish():
                 self._finish()
                 self.divided.append(received)
             case _Expiry():
-                if not self.received:  # the text that was waited for
+                if not self.received:  # no more text has arrived
                     self._expire(now)
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
     def _push(self, delta: str, now: float) -> None:
-        if self._reader is None:
-            self.divided += self._divide(delta)
-        else:
-            self.divided += self._read(self._reader.push(delta))
-            is_holding = self._reader.is_holding
+        if parts := self._segmenter.push(delta):
+            self._release_at = None  # the oldest character in the buffer is a new one
+            self.divided += self._queued(parts)
+        if self._masking is not None:
+            is_holding = self._masking.is_holding
             self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
         self._wait_for_text(now)
 
     def _finish(self) -> None:
         """Divide all buffered text; its last segment is the last of the context."""
-        self.divided += self._read_rest()
-        queued = [*self._complete(), *self._take_silent()]
-        if queued:
+        queued = [*self._queued(self._segmenter.flush()), *self._take_silent()]
+        if queued and isinstance(queued[-1], QueuedSegment):
             queued[-1] = replace(queued[-1], is_last=True)
         self.divided += queued
         self._settle_at = self._release_at = self._give_up_at = None
 
     def _expire(self, now: float) -> None:
-        if self._reader is not None and _is_over(self._give_up_at, now):
+        if self._masking is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
-            self.divided += self._read(self._reader.release())
+            self.divided += self._queued(self._masking.give_up())
             self._wait_for_text(now)
         if _is_over(self._settle_at, now):
             self._settle_at = None
@@ -265,44 +264,23 @@ class Intake:
             retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
             self._release_at = retry_at if self._segmenter.pending else None
 
-    def _read_rest(self) -> list[QueuedSegment | Pause]:
-        return self._read([] if self._reader is None else self._reader.flush())
-
-    def _read(self, read: "Sequence[Passage | Pause]") -> list[QueuedSegment | Pause]:
-        """Divide passages that the reader has completed, and end segments at pauses."""
-        parts: list[QueuedSegment | Pause] = []
-        for part in read:
+    def _queued(self, parts: Iterable[Segment | Pause]) -> list[QueuedSegment | Pause]:
+        queued: list[QueuedSegment | Pause] = []
+        for part in parts:
             if isinstance(part, Pause):
-                parts += [*self._complete(), part]
+                queued.append(part)
             else:
-                self._readings += part.readings
-                parts += self._divide(part.text)
-        return parts
-
-    def _divide(self, text: str) -> list[QueuedSegment]:
-        if self._is_token_fed:
-            segment = self._with_readings(Segment(text, self.divided_char_end))
-            return [QueuedSegment(segment, self._segment_language, is_growing=True)]
-        segments = self._segmenter.push(text)
-        if segments:
-            self._release_at = None  # the oldest character in the buffer is a new one
-        return self._queued(segments)
-
-    def _complete(self) -> list[QueuedSegment]:
-        return self._queued(self._segmenter.flush())
-
-    def _queued(self, segments: Iterable[Segment]) -> list[QueuedSegment]:
-        queued: list[QueuedSegment] = []
-        for segment in map(self._with_readings, segments):
-            parts = parts_by_said(segment, MAX_SEGMENT_CHARS) if segment.readings else (segment,)
-            for part in parts:
+                self.divided_char_end += len(part.text)
+                if part.readings:
+                    self._count_surplus(part)
                 queued += self._with_language(part)
         return queued
 
     def _with_language(self, segment: Segment) -> list[QueuedSegment]:
         """Queue a segment and the silent ones before it; nothing while all are silent."""
         if not self._detects_language:
-            return [QueuedSegment(segment, self._segment_language)]
+            language, is_growing = self._segment_language, self._is_token_fed
+            return [QueuedSegment(segment, language, is_growing=is_growing)]
         text = segment.text
         if segment.readings:  # a mask is in no language
             text = self.text_between(segment.char_start, segment.char_end)
@@ -319,19 +297,12 @@ class Intake:
         silent, self._silent = self._silent, []
         return [replace(each, language=language or each.language) for each in silent]
 
-    def _with_readings(self, segment: Segment) -> Segment:
-        self.divided_char_end += len(segment.text)
-        if not self._readings:
-            return segment
-        readings: list[Reading] = []
-        while self._readings and self._readings[0].char_start < self.divided_char_end:
-            reading = self._readings.popleft()
-            readings.append(reading)
+    def _count_surplus(self, segment: Segment) -> None:
+        for reading in segment.readings:
             if surplus := _surplus(reading):
                 self.surplus_chars += surplus
                 self._waiting_surplus += surplus
                 self._surplus.append((reading.char_end, surplus))
-        return replace(segment, readings=tuple(readings)) if readings else segment
 
     def _wait_for_text(self, now: float) -> None:
         if not self._segmenter.pending:
@@ -344,7 +315,7 @@ class Intake:
 
 def _surplus(reading: Reading) -> int:
     """Characters by which a reading is longer than the text it replaces."""
-    return max(0, said_chars(reading) - (reading.char_end - reading.char_start))
+    return max(0, reading.said_chars - (reading.char_end - reading.char_start))
 
 
 def too_long(limit: str) -> InvalidRequestError:
@@ -355,7 +326,7 @@ def too_long(limit: str) -> InvalidRequestError:
 @dataclass(slots=True)
 class _Piece:
     work: Callable[[], object]
-    cost: int  # 0 once nobody waits for it any more
+    cost: int  # 0 if its owner no longer waits
 
 
 class Turns:
@@ -422,7 +393,7 @@ class Turns:
             del self._waiting[owner]
             piece = works.popleft()
             if works:
-                self._waiting[owner] = works  # behind the others
+                self._waiting[owner] = works  # after the others
             self._count(piece.cost)
             piece.work()
 

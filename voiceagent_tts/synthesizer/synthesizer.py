@@ -64,7 +64,7 @@ class WordFinders(Protocol):
 
     @property
     def absent(self) -> "WordFinders":
-        """Stands for them in contexts whose words nobody wants: there all times are estimates."""
+        """Replaces them in contexts whose client uses no words: all times are estimates."""
         ...
 
     async def start(self) -> None:
@@ -82,7 +82,7 @@ class EngineProxy(Protocol):
     def connect(
         self, worker: Worker, request: ContextRequest, finders: WordFinders | None
     ) -> tuple[Worker, MakeWords | None]:
-        """Return what a context uses in place of its worker, and what makes its words."""
+        """Return the worker that a context uses, and what makes its words."""
         ...
 
 
@@ -136,7 +136,7 @@ class Synthesizer:
         self._contexts: set[Context] = set()
         self._turns = Turns(STEPS_AT_ONCE)
         self._openings = Turns()
-        self._has_stretch = False  # 35 MB and 0.1 s, for contexts whose speed no engine speaks
+        self._has_stretch = False  # is loaded: 35 MB and 0.1 s, for speeds that an engine lacks
 
     async def start(self) -> None:
         """Start the workers.
@@ -266,10 +266,10 @@ class Synthesizer:
     def _find_row(
         self, workers: list[WorkerClient], request: ContextRequest
     ) -> tuple[WorkerClient, ContextRequest]:
-        """The worker with the fewest contexts if it has a free row, else that of the overflow."""
+        """The worker with the most free rows if it has one, else that of the overflow."""
         options, voice = request.options, request.voice
-        worker = min(workers, key=lambda worker: worker.rows_used)
-        refusal = _refusal(worker, options, self.supervisors[voice.worker].capabilities)
+        worker = max(workers, key=lambda worker: _free_rows(worker, options))
+        refusal = _refusal(worker, options)
         if refusal is None:
             return worker, request
         overflow = None if self._overflow is None else self._overflow.free_worker
@@ -289,7 +289,7 @@ class Synthesizer:
         return self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
 
     def prepare(self, options: ContextOptions) -> None:
-        """Ask workers to compute ahead what would delay the first audio of such a context."""
+        """Ask workers to prepare for such a context, whose first audio is then sooner."""
         request = self.check(options)
         for worker in self._running(request.voice):
             worker.send(preparation_of(request))
@@ -312,7 +312,7 @@ class Synthesizer:
         """Find a worker for a context whose first text is in `language`; None to keep its own.
 
         An open context cannot move to a worker that reports no word times, or that changes the
-        speed in another way.
+        speed in another way. Its text keeps the lexicons that the context was opened with.
         """
         voices = self.voices_of(request.options.owner)
         voice = voices.for_language(request.options.voice, language)
@@ -322,11 +322,12 @@ class Synthesizer:
             self.supervisors[each.worker].capabilities for each in (request.voice, voice)
         )
         found = self._resolve(request.options, voice, other)
-        free = [each for each in self._running(voice) if not _refusal(each, request.options, other)]
+        free = [each for each in self._running(voice) if _free_rows(each, found.options) > 0]
         alike = self._is_native(first) and self._is_native(other)
         if not free or not alike or found.stretch != request.stretch:
             return None
-        worker, _ = self._connect(min(free, key=lambda worker: worker.rows_used), found)
+        most_free = max(free, key=lambda worker: _free_rows(worker, found.options))
+        worker, _ = self._connect(most_free, found)
         return worker, found
 
     def _supervisors_of(self, voice: Voice) -> list[Supervisor]:
@@ -400,23 +401,29 @@ class Synthesizer:
 
 @lru_cache(maxsize=64)
 def _matcher(items: "tuple[tuple[str, Pronunciation], ...]", _key: object = "") -> "EntryMatcher":
-    """A lexicon's matcher, built once for a key, whose lexicon no other one learns by the time."""
+    """Build a lexicon's matcher once per key: a shared one would reveal lexicons by its speed."""
     from voiceagent_tts.text.entries import EntryMatcher
 
     return EntryMatcher(dict(items))
 
 
-def _refusal(
-    worker: WorkerClient, options: ContextOptions, capabilities: Capabilities
-) -> OverloadedError | None:
+def _rows(worker: WorkerClient, options: ContextOptions) -> int:
+    """Rows of a worker that contexts with these options may use."""
+    capabilities = worker.capabilities
+    batch_rows = capabilities.max_batch_rows if options.speech.is_batch else None
+    return batch_rows or capabilities.max_rows
+
+
+def _free_rows(worker: WorkerClient, options: ContextOptions) -> int:
+    return _rows(worker, options) - worker.rows_used
+
+
+def _refusal(worker: WorkerClient, options: ContextOptions) -> OverloadedError | None:
     """The error for a context that finds no free row; None if there is one."""
-    rows = capabilities.max_rows
-    if options.speech.is_batch:
-        rows = capabilities.max_batch_rows or rows
-    if worker.rows_used < rows:
+    if _free_rows(worker, options) > 0:
         return None
     return OverloadedError(
-        f"all {rows} rows of this voice's engine are in use",
+        f"all {_rows(worker, options)} rows of this voice's engine are in use",
         retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
     )
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -20,12 +21,11 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.text.cut import ChangedWords, TimedWords
 
 DELIVERY_S = 0.02  # longest delay of a timer and a socket together
-WORDS_AT_ONCE = 150  # more than a segment has; where nothing is said, thousands may be due
+WORDS_AT_ONCE = 150  # more than a segment has; for text without sound, thousands may be due
 MOVED_SAMPLES = ms_to_samples(20)
 """A time that was moved by more than this, to keep the words in order, is not exact. A published
 time that an aligner has corrected by more than this is sent again."""
@@ -51,13 +51,13 @@ class Words:
         self.listener = listener
         self.counts = WordCounts()
         self.published: list[WordTimestamp] = []  # so far, in order, as they are heard
-        self.worst_lag_s = 0.0  # that playback was past the start of a word at its publication
+        self.worst_lag_s = 0.0  # longest time from the start of a word in playback to its sending
         self.has_all_audio = False  # from the engine
         self._playout = playout
         self._verbatim = verbatim
         self._is_broken_off = False
         self._reported: deque[tuple[Source, WordTimestamp]] = deque()  # and not yet published
-        self._last_start = 0  # of the last word that was, on the engine's clock
+        self._last_start = 0  # of the last word that was due, on the engine's clock
 
     @property
     def next_char(self) -> int | None:
@@ -107,7 +107,7 @@ class Words:
     def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
         """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
         due = self._due(now) if self.next_char is not None else ()
-        # Audio that was stretched is shorter than the words before it said.
+        # Stretched audio is shorter than its words report.
         start = self.published[-1].start_sample if self.published else 0
         words = tuple(not_before(each, start) for each in self._heard(due)) if due else ()
         if words:
@@ -142,20 +142,15 @@ class Words:
 
     @property
     def may_be_better(self) -> bool:
-        """Whether a word may have another time in `refined` than it left with."""
+        """Whether a word may have another time in `best` than it left with."""
         return False
 
     @property
     def best(self) -> TimedWords:
-        """The published words with the best times known now, which may be better than those sent.
+        """The published words with the best times known now, as they are heard.
 
-        A word that left by an estimate may turn out not to have been reached.
+        A word that was sent with an estimate may turn out not to have been reached.
         """
-        return self.refined if self.may_be_better else self.published
-
-    @property
-    def refined(self) -> Sequence[WordTimestamp] | ChangedWords:
-        """The published words with the best times known now, as they are heard."""
         return self.published
 
     def _heard(self, words: Sequence[WordTimestamp]) -> Sequence[WordTimestamp] | ChangedWords:
@@ -170,11 +165,11 @@ class Words:
     # The end.
 
     def break_off(self) -> None:
-        """Let the words that begin in the audio so far be due: the engine sends no more of it."""
+        """Make the words that begin in the audio so far due: the engine sends no more audio."""
         self._is_broken_off = True
 
     def lose_text(self, char_end: int, end_sample: int) -> tuple[int, int]:
-        """Take back the words of a sequence that has lost its text, unless they surely sounded.
+        """Retract the words of a sequence that has lost its text, unless they certainly sounded.
 
         An aligner is certain of words that it hears, and of none in noise.
 
@@ -200,7 +195,7 @@ class Words:
         drop_behind(self.published, char_end)
 
     def stop(self) -> None:
-        """End what finds words; idempotent."""
+        """Stop the search for words; idempotent."""
 
 
 OnTimes = Callable[[list[WordTimestamp], float], None]
@@ -210,7 +205,7 @@ MakeWords = Callable[
     [PlayoutClock, ListenerClock, str, OnTimes, Callable[[Word], Word] | None], Words
 ]
 """Makes the words of a context whose engine reports none, given its clocks, what its voice sounds
-like (`Voice.recording`), who receives better times, and `verbatim` as for `Words`."""
+like (`Voice.recording`), a receiver of better times, and `verbatim` as for `Words`."""
 
 
 def _char_end(timestamp: WordTimestamp) -> int:
@@ -218,7 +213,7 @@ def _char_end(timestamp: WordTimestamp) -> int:
 
 
 def drop_behind(words: list[WordTimestamp], char_end: int) -> None:
-    """Remove the words that end behind a character."""
+    """Remove the words that end after a character."""
     del words[bisect_right(words, char_end, key=_char_end) :]
 
 

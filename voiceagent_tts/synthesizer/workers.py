@@ -1,8 +1,8 @@
 """Worker processes, seen from the server's event loop.
 
 `WorkerClient` is one process: it passes each event to its context, and fails its contexts when the
-process ends. `Row` is one context's row there, and `Speaker` speaks a context on it. `Supervisor`
-replaces a process that has ended.
+process ends. `Row` is one context's row there, and `Speaker` speaks a context on it, with the
+credit that `Pacer` computes. `Supervisor` replaces a process that has ended.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
@@ -40,7 +40,7 @@ from voiceagent_tts.seam.events import (
     Warned,
     Words,
 )
-from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import QueuedSegment
 
 EventHandler = Callable[[Event | AlignEvent], None]
@@ -48,10 +48,10 @@ EventHandler = Callable[[Event | AlignEvent], None]
 
 
 def ignore(event: Event | AlignEvent) -> None:
-    """Takes the place of the handler of a context that has ended.
+    """Replaces the handler of a context that has ended, so that reference counting frees it.
 
-    Objects that hold each other are freed only by a full garbage collection, which stops the event
-    loop.
+    Objects that refer to each other are freed only by a full garbage collection, which stops the
+    event loop.
     """
 
 
@@ -63,6 +63,8 @@ _CHECKS = 4  # for signs of life within the heartbeat timeout
 _LAST_MESSAGES_S = 10.0  # longest wait for those of an ended process; most take less than 1 s
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 """Pauses between attempts to start a worker, each twice as long as the one before."""
+_MIN_LEAD_S = 0.2  # minimum lead: a shorter one is used up by timers and the delay of the resampler
+_LONGEST_STEP_S = 0.5  # of credit
 _SOON_S = 600.0
 """If two workers in a row fail within this time of their start, the next starts a rung lower."""
 
@@ -70,7 +72,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Worker(Protocol):
-    """What a context needs of a worker, or of a proxy in front of it."""
+    """The part of a worker, or of a proxy in front of it, that a context uses."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -94,7 +96,7 @@ class Worker(Protocol):
 class _Attached:
     """A context on a worker, until its row is free."""
 
-    handler: EventHandler | None  # None once its events are not wanted any more
+    handler: EventHandler | None  # None once the context is detached
     on_free: OnFree | None
     cancelled_at: float | None = None  # `time.monotonic()` of its cancel
 
@@ -108,7 +110,7 @@ class WorkerClient:
     capabilities: Capabilities  # set once it is ready
 
     def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
-        self.failure: str | None = None  # why it ended, where the worker or this class can tell
+        self.failure: str | None = None  # why it ended, as far as it is known
         self._spec = spec
         self._has_sign_of_life = False  # since the last check of `_watch`
         self._on_cancelled = on_cancelled
@@ -142,15 +144,14 @@ class WorkerClient:
 
     async def close(self) -> None:
         """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
-        self.failure = self.failure or "the engine was stopped"
+        why = self.failure = self.failure or "the engine was stopped"
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             async with asyncio.timeout(2.0):
                 await self._process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
-                self._process.kill()
+            self._kill(why)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
@@ -232,7 +233,7 @@ class WorkerClient:
                 handler(Failed(context, failure.code, failure.message))
 
     def _free_row(self, context: int) -> EventHandler | None:
-        """Return the handler of the context, if its events are still wanted."""
+        """Return the handler of the context, unless it is detached."""
         if (attached := self._contexts.pop(context, None)) is None:
             return None
         if attached.cancelled_at is not None:
@@ -300,8 +301,7 @@ class WorkerClient:
             try:
                 event = wire.decode(message)
             except EngineError as error:  # such as a worker of another version of this package
-                self.failure = error.message
-                self._process.kill()
+                self._kill(error.message)
                 return
             self._has_sign_of_life = True
             self._receive(event)  # pyright: ignore[reportArgumentType]
@@ -322,8 +322,12 @@ class WorkerClient:
             # Before it is ready, it loads for long without a sign of life.
             is_silent = self._ready.done() and not self._has_sign_of_life
             silent_checks = silent_checks + 1 if is_silent else 0
-        self.failure = f"the engine gave no sign of life for {timeout_s:g} s"
-        self._process.kill()
+        self._kill(f"the engine gave no sign of life for {timeout_s:g} s")
+
+    def _kill(self, why: str) -> None:
+        self.failure = why
+        with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
+            self._process.kill()
 
     async def _wait_for_last_messages(self) -> None:
         """Wait until ZeroMQ's own thread has read all that the ended process sent.
@@ -332,7 +336,7 @@ class WorkerClient:
         a connection as closed when it has read to its end.
         """
         is_connected = await self._connections.poll(0)
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, zmq.ZMQError):
             async with asyncio.timeout(_LAST_MESSAGES_S if is_connected else 0):
                 while True:
                     event = await recv_monitor_message(self._connections)
@@ -371,9 +375,10 @@ class WorkerClient:
 class Row:
     """One context's row on a worker: reserved, then active, then released."""
 
+    worker: Worker
     number: int  # of the context on the worker
-    is_reserved: bool  # the worker does not know the context yet
-    is_active: bool  # the worker knows the context, and may still answer
+    is_reserved: bool  # the worker has not received a command of the context yet
+    is_active: bool  # the worker has received one, and may still answer
 
     def reserve(
         self, worker: Worker, on_event: EventHandler, on_free: OnFree | None = None
@@ -441,7 +446,7 @@ class Speaker(Row):
             self._on_free()
 
     def prepare(self) -> None:
-        """Ask the worker to compute ahead what would delay the first audio."""
+        """Ask the worker to prepare, so that the first audio is sooner."""
         # The prompt begins with the language; segments without one take it from their text.
         if self.request.language is not None or self.request.feeding == "token":
             self.worker.send(self._preparation)
@@ -477,7 +482,7 @@ class Speaker(Row):
             self.send(Append(self.number, "", char_end, False, None))
 
     def flush(self) -> None:
-        """Make the engine speak all text so far as if it had ended."""
+        """Make the engine speak all text so far, as if the text ended here."""
         self.send(Flush(self.number))
 
     def grant(self, playout_end: float, samples_wanted: int) -> None:
@@ -488,6 +493,47 @@ class Speaker(Row):
         """Release the row and stop speaking; idempotent."""
         self._on_event = ignore
         super().release()
+
+
+class Pacer:
+    """Computes how far a context's audio may run ahead of playback.
+
+    Credit grows in steps that are large enough to be worth a message.
+
+    Args:
+        max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
+            pacing.
+        limits: the server's limits; the one of unsent audio also holds without pacing.
+    """
+
+    def __init__(self, clock: PlayoutClock, max_lead_s: float | None, limits: Limits) -> None:
+        self.granted_samples = 0  # that the listener may get so far
+        self.due_at: float | None = None
+        """When playback allows more without other events; None if only audio sent does."""
+        self._clock = clock
+        self._max_unsent_s = limits.max_unsent_s
+        self._is_paced = max_lead_s != 0
+        self._lead_s = max(limits.max_lead_s if max_lead_s is None else max_lead_s, _MIN_LEAD_S)
+        self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4) if self._is_paced else _LONGEST_STEP_S
+
+    def more_samples(self, now: float) -> int | None:
+        """Return how many samples the listener may get in all; None if no step is due."""
+        if self.due_at is not None and self.due_at <= now:
+            self.due_at = None
+        if self._is_paced and self.due_at is None and self._clock.lead_s(now) > 0:
+            self.due_at = now + self._step_s
+        wanted = self._wanted_samples(now)
+        if wanted - self.granted_samples < self._step_s * SAMPLE_RATE_HZ:
+            return None
+        self.granted_samples = wanted
+        return wanted
+
+    def _wanted_samples(self, now: float) -> int:
+        by_memory = self._clock.sent_samples + round(self._max_unsent_s * SAMPLE_RATE_HZ)
+        if not self._is_paced:
+            return by_memory
+        by_playback = self._clock.played_samples(now) + round(self._lead_s * SAMPLE_RATE_HZ)
+        return min(by_memory, by_playback)
 
 
 class Supervisor:

@@ -1,6 +1,6 @@
-"""Words that are written short, in full: titles, streets, days, months, Roman numerals.
+"""The full forms of abbreviations: titles, streets, days, months, and Roman numerals.
 
-The tables of each language also say after which dots a sentence may go on.
+The tables of each language also say after which dots a sentence may continue.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def _tables(**texts: str) -> dict[str, dict[str, str]]:
-    """Words in full by how they are written short, also with a capital letter, by language."""
+    """Full forms by abbreviation, also with a capital letter, for each language."""
     tables: dict[str, dict[str, str]] = {}
     for code, text in texts.items():
         table = dict(each.split("=") for each in text.split("|"))
@@ -34,7 +34,7 @@ NAMED = _tables(
     nl="dhr=de heer|mevr=mevrouw|mw=mevrouw|dr=dokter|prof=professor|tel=telefoon"
     "|nr=nummer|blz=bladzijde",
 )
-"""What stands before a name or a number."""
+"""Abbreviations before a name or a number."""
 WORDS = _tables(
     en="vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
     "|e.g=for example|i.e=that is|max=maximum|est=estimated|lbs=pounds|hrs=hours"
@@ -49,7 +49,7 @@ WORDS = _tables(
     pt="etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ex=por exemplo",
     nl="bijv=bijvoorbeeld|ca=circa|enz=enzovoort|incl=inclusief|max=maximaal",
 )
-"""What may also end a sentence."""
+"""Abbreviations that may also end a sentence."""
 _DAYS = {
     "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
     "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
@@ -67,9 +67,9 @@ _MONTHS = {
     "Oct": "October", "Nov": "November", "Dec": "December",
 }  # fmt: skip
 MONTHS = "|".join(_MONTHS)
-"""Pattern of the months as they are written before a day or after it, with a dot or without."""
+"""Pattern of abbreviated months, which stand before a day or after it, with or without a dot."""
 BEFORE_A_NAME = frozenset("aprox approx inkl zzgl nº др напр т.е им тел ул".split())
-"""More of what stands before a name or a number, which sentencex 1.0.32 lacks."""
+"""More abbreviations before a name or a number, which sentencex 1.0.32 lacks."""
 WORDS_FIRST = frozenset("me ok Ok OK in may an da auto Auto bien vie ver".split())
 """Abbreviations of one language in sentencex 1.0.32 that are common words of another."""
 
@@ -84,14 +84,14 @@ def _any(shorts: Iterable[str]) -> str:
 
 
 def _at_end(named: Iterable[str], words: Iterable[str]) -> re.Pattern[str]:
-    """Pattern of a text that ends with what is written short; a month is, and a single letter."""
+    """Pattern of a text that ends with an abbreviation, a short month or a single letter."""
     others = rf"{_any(words)}|\w*str|[^\W\d_]|{_SHORT_MONTHS}"
     return re.compile(rf"(?<!\w)(?:(?P<named>{_any(named)})|{others})\.\Z")
 
 
 SHORT = {code: _at_end(NAMED[code], WORDS[code]) for code in NAMED}
 SHORT["en"] = _at_end(NAMED["en"], WORDS["en"] | _DAYS | _MONTHS | _STREETS | _ROOMS)
-"""Pattern of a text that ends with what is written short, such as "p.m.", by language."""
+"""Pattern of a text that ends with an abbreviation such as "p.m.", by language."""
 
 _COUNTED = (
     "Chapter|Part|Act|Scene|Volume|Book|Section|Title|Article|Appendix|Phase|Type|Class|Level|War"
@@ -103,10 +103,10 @@ _RULERS = (
 )
 _ROMAN = r"(?=[IVXL]{2,}(?!\w))(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3})(?!\w)"
 _ONE = r"(?!['’](?!s\b)|\w|\. ?[A-Z])"
-"""After a letter alone, which is a numeral and no contraction and no initial."""
+"""After a single letter that is a numeral, not a contraction or an initial."""
 _NOT_I = r"(?! (?:am|think|guess|know|want|hope|believe|mean|have|love|like|need)\b)"
 _LAST = r"(?=['’]s\b| of\b|[,;:.!?)]|$)"
-"""After the first ruler of a name; "Mary I think" is none."""
+"""After the first ruler of a name, but not in "Mary I think"."""
 _DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 _STREET = re.compile(rf"(?<=\w )({_any(_STREETS)})\b\.?(?!\w)")
@@ -138,7 +138,7 @@ _OTHERS = {
     "de": r"(?!(?:(?<=\b[Aa]m )|(?<=\bbis )|(?<=\bvom ))Fr\.)",
     "fr": r"(?!(?<=taille )M\.|av\. J)",
 }
-"""What is no `NAMED`: a Friday, a size, "av. J.-C."."""
+"""Exceptions of `NAMED`: a Friday, a size, "av. J.-C."."""
 
 
 def _name(code: str) -> re.Pattern[str]:
@@ -154,7 +154,7 @@ PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
     code: (_name(code), _word(code)) for code in NAMED
 }
 PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _word("en"))
-"""Patterns of what is written short, by language, in the order in which they are applied."""
+"""Patterns of abbreviations, by language, in the order in which they are applied."""
 _FULL = {code: WORDS[code] | NAMED[code] for code in NAMED}
 _FULL["en"] |= _DAYS | _MONTHS | _ROOMS
 
@@ -162,16 +162,16 @@ NUMERAL = re.compile(
     rf"\b(?:({_COUNTED}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_NOT_I}))"
     rf"|(?:{_RULERS}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_LAST})))([IVXL]+)"
 )
-"""What is counted, or the name of a ruler, and a Roman numeral."""
+"""What is counted (group 1), or the name of a ruler, and a Roman numeral (group 2)."""
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
 LATE = (NUMERAL, DAY, MONTH, APART)
-"""Patterns of English that are applied behind those of numbers."""
+"""Patterns of English that are applied after those of numbers."""
 
 
 def in_full(match: re.Match[str], language: str) -> str | None:
-    """Return what a match of `PATTERNS`, `DAY` or `MONTH` says; None for no abbreviation."""
+    """Return the full form of a match of `PATTERNS`, `DAY` or `MONTH`; None if it has none."""
     start, end = match.span()
     before, after = match.string[max(0, start - 60) : start], match.string[end : end + 2]
     word, is_street = match[match.lastindex or 0], match.re is _STREET
@@ -187,7 +187,7 @@ def in_full(match: re.Match[str], language: str) -> str | None:
 
 
 def _is_street(written: str, before: str, after: str) -> bool:
-    """Whether "St" or "Ave." is a street: behind a house number, or behind a name alone."""
+    """Whether "St" or "Ave." is a street: after a house number, or after a name alone."""
     is_saint = written.startswith("St") and before.endswith(("Mount ", "Lake ", "Port "))
     if is_saint or _HOUSE.search(before):
         return not is_saint
@@ -198,11 +198,6 @@ def _is_street(written: str, before: str, after: str) -> bool:
         return has_name and (is_alone or (written != name and len(words) > 1))
     is_clear = written != name or after[1:].isdigit()
     return name not in ("Dr", "Ct", "Pl") and (is_clear or (has_name and is_alone))
-
-
-def numeral(match: re.Match[str]) -> tuple[int, bool]:
-    """Return the number of a match of `NUMERAL`, and whether it is an ordinal."""
-    return roman(match[2]), match[1] is None
 
 
 def roman(numeral: str) -> int:

@@ -33,14 +33,14 @@ from voiceagent_tts.text.punctuation import (
 from voiceagent_tts.text.words import is_spoken, next_word_start
 
 _MAX_LABEL_CHARS = 200
-"""A bracket or tag that is not closed within this many characters is no link and no tag."""
+"""A bracket or tag that is not closed within this many characters is plain text."""
 _MAX_WORD_CHARS = 1_000
 """A longer word is cleaned in parts of this length, so that no single part takes long. White space
 before the word is not counted."""
 _WRAPPED_CHARS = 40
-"""Least length of a line after which a break before a small letter is no pause: wrapped prose."""
+"""Minimum length of a wrapped line: a break after it is no pause before a lower-case letter."""
 _RULES_LOOK_BACK = 2
-"""Characters before a word that a rule may look at."""
+"""Characters before a word that a rule may match."""
 
 _CLEAN = re.compile(
     r"(?:[A-Za-z0-9À-ÿΆΈ-ΊΌΎ-ΡΣ-ώЀ-ҁҊ-ӿ々〇ぁ-んァ-ヺー一-鿿가-힣.,;!?'\"()%$€£°’‘“”«»…、。，！？；：「」『』·・]"
@@ -91,7 +91,7 @@ class Cleaner:
     def __init__(self) -> None:
         self.char_end = 0
         self._text = ""
-        self._begun = ""  # what may become an entity, behind `_text`
+        self._begun = ""  # text after `_text` that may become an entity
         self._at = 0  # start of what is not returned, in `_text`
         self._judged = 0  # no word ends between `_at` and here
         self._visible = 0  # all is white space between `_at` and here

@@ -12,12 +12,11 @@ are:
 - an underscore inside a word by a space (`snake_case`), but not inside an address; `*` between
   numbers by `×`;
 - typographic forms (full-width, mathematical, ligatures, in circles, decomposed) by their plain
-  letters and digits, and full-width signs beside numbers by theirs.
+  letters and digits, and full-width signs next to numbers by theirs.
 
 Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
-handled without their partners, because the partner may be in another segment. This module knows no
-language, and not where a text is divided: `text/cleaning.py` passes it one word at a time, with the
-unspoken characters before it.
+handled without their partners, because the partner may be in another segment. `text/cleaning.py`
+passes the rules one word at a time, with the unspoken characters before it.
 """
 
 import re
@@ -36,7 +35,7 @@ class Speakable:
     """Cleaned text.
 
     Attributes:
-        offsets: index in the original text for each of them; non-decreasing.
+        offsets: index in the original text of each spoken character; non-decreasing.
     """
 
     spoken: str
@@ -44,7 +43,7 @@ class Speakable:
 
 
 NOTHING = Speakable("", ())
-"""Of a text without letters and digits."""
+"""The cleaned form of a text without letters and digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def _rule(pattern: str, before: str = "") -> _Rule:
 
 
 _COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+ [^<>=\"/]+>"
-"""What is no tag behind a "<": "a<b and c>d"."""
+"""What is not a tag after a "<": "a<b and c>d"."""
 _TAG = rf"<(?!{_COMPARISON})/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _ADDRESS = (

@@ -94,7 +94,7 @@ _start_sample = attrgetter("start_sample")
 def keep_inside(words: TimedWords, audio_samples: int) -> ChangedWords:
     """Return the words with every start and end moved into the audio, whose length is known.
 
-    A time that was sent before its audio existed may lie behind the end of it, as an estimate or
+    A time that was sent before its audio existed may lie after the end of it, as an estimate or
     where audio was stretched. When the audio was played to the end, all words were heard.
     """
     return ChangedWords(words, partial(_inside, audio_samples))

@@ -98,7 +98,7 @@ class EntryMatcher:
     def match(
         self, text: str, start: int, before: str, *, is_end: bool
     ) -> Match | Undecided | None:
-        """Find the longest entry that begins at `start`, behind the character `before`.
+        """Find the longest entry that begins at `start`, after the character `before`.
 
         Returns:
             The match, None if there is none, or `UNDECIDED` if more text may change the answer.

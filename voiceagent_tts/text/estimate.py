@@ -33,7 +33,7 @@ _QUIET_BELOW_LOUDEST = 0.05
 place of 91.9 where it lasts 1 s), and 23 dB holds the first word through a breath, after which more
 wrong times are sent as exact (22 words in place of 2)."""
 _LOUD_BELOW_LOUDEST = 0.1
-"""The same of the vowels: 20 dB. Every word has one."""
+"""The level, relative to the loudest, below which there is no vowel: 20 dB. Each word has one."""
 _MAX_LEAD_SAMPLES = ms_to_samples(3_000)
 """Audio after which a voice that was not loud is quieter than it was before, as in a whisper."""
 _MAX_GAP_BLOCKS = 20

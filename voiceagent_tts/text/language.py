@@ -1,7 +1,7 @@
 """Languages: codes of language names, and detection of the language of a text.
 
-The codes are those of the ten languages that Qwen3-TTS speaks, of Cantonese, and of Dutch. A code
-keeps its region, which asks for an accent: `es-mx`. This module knows no voices.
+The codes are those of the ten languages that Qwen3-TTS speaks, and of Cantonese, Dutch and Hindi. A
+code keeps its region, which asks for an accent: `es-mx`.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
@@ -26,6 +26,7 @@ NAMES = {
     "es": ("spanish", "español", "castellano", "spa"),
     "it": ("italian", "italiano", "ita"),
     "nl": ("dutch", "nederlands", "nld"),
+    "hi": ("hindi", "हिन्दी", "हिंदी", "hin"),
     "yue": ("cantonese", "粤语", "粵語", "廣東話", "zh-yue", "zh-hk", "zh-mo"),
 }
 """Other names of each language, by its code."""
@@ -35,9 +36,9 @@ CODES = tuple(NAMES)
 _CODE_OF = {alias: code for code, aliases in NAMES.items() for alias in (code, *aliases)}
 _REGION = re.compile(r"[a-z]{2}|[0-9]{3}")
 _HOME = frozenset(
-    ("en-us", "de-de", "fr-fr", "es-es", "it-it", "ru-ru", "ja-jp", "ko-kr", "zh-cn", "yue-hk")
+    "en-us de-de fr-fr es-es it-it nl-nl ru-ru hi-in ja-jp ko-kr zh-cn yue-hk".split()
 )
-"""Accents that a language has where no region is named. Portuguese has two, so none is here."""
+"""Accents of languages without a region. Portuguese is missing, as it has two."""
 _AREAS = {
     "es-419": "ar bo cl co cr cu do ec gt hn mx ni pa pe pr py sv us uy ve",
     "en-029": "ag bb bs dm gd jm kn lc tt vc",
@@ -134,6 +135,7 @@ def detect_language(text: str, previous: str | None) -> str:
     weights = {
         "latin": letters["latin"],
         "ru": letters["ru"],
+        "hi": letters["hi"],
         "ko": letters["ko"] * _LETTERS_PER_SYLLABLE,
         "east_asian": east_asian * _LETTERS_PER_SYLLABLE,
     }
@@ -161,6 +163,7 @@ def _script(letter: str) -> str:
 SCRIPTS = {
     "LATIN": "latin",
     "CYRILLIC": "ru",
+    "DEVANAGARI": "hi",
     "HANGUL": "ko",
     "CJK": "han",
     "IDEOGRAPHIC": "han",
@@ -192,18 +195,14 @@ def _latin_language(text: str, previous: str | None) -> str:
     return _same_or(previous, code)
 
 
+@lru_cache(maxsize=16)  # a segment is ranked for its language, and for the warning about it
 def rank_latin(text: str) -> list[tuple[str, float]]:
     """Codes of the languages of a Latin text and their probabilities, the likeliest first."""
     return _identifier().rank(text)
 
 
-class _Identifier(Protocol):
-    def rank(self, text: str) -> list[tuple[str, float]]: ...
-
-
 @cache
-def _identifier() -> _Identifier:
+def _identifier() -> Any:
     from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]  # clients lack it
 
-    model = langid.LanguageIdentifier.from_model_file(LATIN_MODEL, norm_probs=True)  # pyright: ignore[reportUnknownMemberType]
-    return cast("_Identifier", model)
+    return langid.LanguageIdentifier.from_model_file(LATIN_MODEL, norm_probs=True)  # pyright: ignore[reportUnknownMemberType]

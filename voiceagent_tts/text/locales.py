@@ -1,7 +1,7 @@
-"""What each language calls the numbers, units, months and symbols of a written text.
+"""The words of each language for the numbers, units, months and symbols of a written text.
 
 Number words come from num2words; units, months and plural rules from the CLDR, by Babel. The words
-that neither has are listed here. This module knows no text and no rules.
+that neither has are listed here.
 """
 
 import re
@@ -53,7 +53,7 @@ Forms = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class SpokenWords:
     """The words of one language.
 
     Attributes:
@@ -63,13 +63,13 @@ class _Words:
         point: the mark in decimal numbers.
         money: major and minor unit of each currency.
         before_minor: word before the minor unit, which may be left out.
-        names_minor: whether the minor unit is named.
+        names_minor: whether the minor unit is named after the major one: "3 dollars and 50 cents".
         fractions: halves, thirds and quarters.
-        hour: word between hours and minutes.
+        hour: word between hours and minutes; may be empty, as the next ones.
         minute: word after minutes.
         date: parts of a date, in the order in which they are said.
         scales: large numbers by how they are written short: `Mio.=Million/Millionen`. A short form
-            without a dot counts beside a currency only.
+            without a dot counts only next to a currency.
         of: word between a large number and a currency.
         periods: words after a price that are written short, as in "$5/mo".
         units: what a value is called with a unit that the CLDR lacks, or that people say otherwise.
@@ -120,7 +120,7 @@ NOUNS = {
 }
 """Common nouns with which a number agrees."""
 _HOURS_OF_A_DAY = {"es": "hora", "it": "ora", "pt": "hora"}
-"""What hours are counted as, in languages in which a time has no word for them."""
+"""The noun of hours, in languages in which a time has no word for them."""
 _SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per", "−")
 _FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
 
@@ -137,7 +137,7 @@ _SIZES = {symbol: f"{{0}} {symbol}" for symbol in ("kB", "KB", "MB", "GB", "TB")
 """Units that are spelled in Chinese."""
 _POWERS = {"²": "{0}的平方", "³": "{0}的立方"}
 _WORDS = {
-    "en": _Words(
+    "en": SpokenWords(
         "minus|to|over|number|and|equals|plus|times|divided by|at|dot|percent|degrees"
         "|less than|greater than|to|about|plus or minus|less than or equal to"
         "|greater than or equal to|not equal to|per thousand|square root of|to the power of|per",
@@ -149,7 +149,7 @@ _WORDS = {
         scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|tn=trillion",
         periods={"mo": "month", "wk": "week"},
     ),
-    "de": _Words(
+    "de": SpokenWords(
         "minus|bis|durch|Nummer|und|gleich|plus|mal|geteilt durch|at|Punkt|Prozent|Grad"
         "|kleiner als|größer als|zu|etwa|plus minus|kleiner gleich|größer gleich|ungleich"
         "|Promille|Wurzel aus|hoch|pro",
@@ -160,7 +160,7 @@ _WORDS = {
         date="{ordinal} |{month} |{year}",
         scales="k=tausend|M=Million/Millionen|Mio.=Million/Millionen|Mrd.=Milliarde/Milliarden",
     ),
-    "fr": _Words(
+    "fr": SpokenWords(
         "moins|à|sur|numéro|et|égale|plus|fois|divisé par|arobase|point|pour cent|degrés"
         "|inférieur à|supérieur à|à|environ|plus ou moins|inférieur ou égal à"
         "|supérieur ou égal à|différent de|pour mille|racine de|puissance|par",
@@ -174,7 +174,7 @@ _WORDS = {
         scales="k=mille|M=million/millions|Md=milliard/milliards|Mds=milliard/milliards",
         of="de",
     ),
-    "es": _Words(
+    "es": SpokenWords(
         "menos|a|sobre|número|y|igual a|más|por|entre|arroba|punto|por ciento|grados"
         "|menor que|mayor que|a|unos|más menos|menor o igual que|mayor o igual que"
         "|distinto de|por mil|raíz de|elevado a|por",
@@ -189,7 +189,7 @@ _WORDS = {
         scales="k=mil|M=millón/millones",
         of="de",
     ),
-    "it": _Words(
+    "it": SpokenWords(
         "meno|a|su|numero|e|uguale a|più|per|diviso|chiocciola|punto|per cento|gradi"
         "|minore di|maggiore di|a|circa|più o meno|minore o uguale a|maggiore o uguale a"
         "|diverso da|per mille|radice di|alla|al",
@@ -203,7 +203,7 @@ _WORDS = {
         scales="k=mila|M=milione/milioni|mln.=milione/milioni|mld.=miliardo/miliardi",
         of="di",
     ),
-    "pt": _Words(
+    "pt": SpokenWords(
         "menos|a|sobre|número|e|igual a|mais|vezes|dividido por|arroba|ponto|por cento|graus"
         "|menor que|maior que|a|cerca de|mais ou menos|menor ou igual a|maior ou igual a"
         "|diferente de|por mil|raiz de|elevado a|por",
@@ -220,7 +220,7 @@ _WORDS = {
         of="de",
         units={"°": "{0} graus"},
     ),
-    "nl": _Words(
+    "nl": SpokenWords(
         "min|tot|op|nummer|en|is|plus|keer|gedeeld door|apenstaartje|punt|procent|graden"
         "|kleiner dan|groter dan|op|ongeveer|plus of min|kleiner dan of gelijk aan"
         "|groter dan of gelijk aan|ongelijk aan|promille|wortel van|tot de macht|per",
@@ -231,7 +231,7 @@ _WORDS = {
         scales="k=duizend|M=miljoen|mln.=miljoen|mld.=miljard",
         units={"°": "{0} graden"},
     ),
-    "ru": _Words(
+    "ru": SpokenWords(
         "минус|до|на|номер|и|равно|плюс|умножить на|разделить на|собака|точка|процентов|градусов"
         "|меньше|больше|к|около|плюс-минус|меньше или равно|больше или равно"
         "|не равно|промилле|корень из|в степени|в",
@@ -245,7 +245,7 @@ _WORDS = {
         scales="тыс.=тысяча/тысячи/тысяч|млн.=миллион/миллиона/миллионов"
         "|млрд.=миллиард/миллиарда/миллиардов",
     ),
-    "zh": _Words(
+    "zh": SpokenWords(
         "负|到|分之|第|和|等于|加|乘以|除以|艾特|点|百分之|度|小于|大于|比|约|正负|小于等于|大于等于"
         "|不等于|千分之|根号|的幂|每|减",
         "点",
@@ -257,7 +257,7 @@ _WORDS = {
         date="{year}年|{month}|{day}日",
         units={"%": "百分之{0}", "‰": "千分之{0}", "°": "{0}度", **_SIZES, **_POWERS},
     ),
-    "yue": _Words(
+    "yue": SpokenWords(
         "負|到|分之|第|同|等於|加|乘以|除以|at|點|百分之|度|細過|大過|比|大約|正負|細過等於|大過等於"
         "|唔等於|千分之|根號|嘅次方|每|減",
         "點",
@@ -269,7 +269,7 @@ _WORDS = {
         date="{year}年|{month}|{day}日",
         units={"%": "百分之{0}", "‰": "千分之{0}", "°": "{0}度", **_SIZES, **_POWERS},
     ),
-    "ja": _Words(
+    "ja": SpokenWords(
         "マイナス|から|分の|ナンバー|アンド|イコール|プラス|かける|割る|アットマーク|ドット"
         "|パーセント|度|小なり|大なり|対|約|プラスマイナス|以下|以上|ノットイコール|パーミル|ルート"
         "|の累乗|毎|引く",
@@ -290,7 +290,7 @@ _WORDS = {
             "³": "{0}の3乗",
         },
     ),
-    "ko": _Words(
+    "ko": SpokenWords(
         "마이너스|에서|분의|번호|앤드|는|더하기|곱하기|나누기|골뱅이|점|퍼센트|도|보다 작은|보다 큰"
         "|대|약|플러스마이너스|이하|이상|같지 않은|퍼밀|루트|의 제곱|당|빼기",
         "점",
@@ -320,6 +320,7 @@ class Locale:
         language: one of `LANGUAGES`, perhaps with a region.
 
     Attributes:
+        words: the words of the language that this module lists.
         language: its code without the region.
         is_american: whether dates are written with the month first.
         decimal: mark before decimals.
@@ -328,29 +329,22 @@ class Locale:
         symbols: what a symbol is called.
         point: what the mark of decimals is called.
         fractions: what fractions are called, by "1/2".
-        before_minor: word before the minor unit of a price; may be empty.
-        hour: word between hours and minutes; may be empty.
-        minute: word after minutes; may be empty.
         date: parts of a date as it is said, with `{day}`, `{ordinal}`, `{month}` and `{year}`.
         scales: large numbers by how they are written short; a dot at the end may be left out.
-        of: word between a large number and a currency; may be empty.
-        periods: words after a price, by how they are written short.
         is_spaced: whether a space parts words from numbers. Without it, only letters from A to Z
-            beside a number make it a part of a name.
+            next to a number make it a part of a name.
         writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
         full_days: names of the days of a week, by how they are written short, in small letters.
     """
 
     def __init__(self, language: str) -> None:
-        code = language.partition("-")[0]
-        self._words = words = _WORDS[code]
-        self._code = code
+        self.language = code = language.partition("-")[0]
+        self.words = words = _WORDS[code]
         self._cldr = Cldr.parse(code)
         self._numbers = _converter(language)
         self.is_spaced = code not in ("zh", "yue", "ja", "ko")
         self.writes_numbers = self._numbers is not None
-        self.language = code
         self.is_american = language in ("en", "en-us")
         region = self._region(language)
         self.decimal = get_decimal_symbol(region)
@@ -362,12 +356,9 @@ class Locale:
         self.fractions: dict[str, str] = dict(
             zip(_FRACTIONS, words.fractions.split("|"), strict=True)
         )
-        self.before_minor = words.before_minor
-        self.hour, self.minute = words.hour, words.minute
         self.date = self._date().split("|")
         self.scales = dict(each.split("=") for each in words.scales.split("|") if each)
         self.scales |= {form: forms for forms in self.scales.values() for form in forms.split("/")}
-        self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
         short, wide = (self._cldr.days["format"][width] for width in ("abbreviated", "wide"))
@@ -382,8 +373,8 @@ class Locale:
         return region if get_decimal_symbol(region) == "." else self._cldr
 
     def _date(self) -> str:
-        if self._code != "en":
-            return self._words.date
+        if self.language != "en":
+            return self.words.date
         if self.is_american:
             return "{month} |{ordinal}, |{year}"
         return "the {ordinal} of |{month} |{year}"
@@ -391,7 +382,7 @@ class Locale:
     def cardinal(self, number: int) -> str:
         """A number of at least 0 in words."""
         words = cast("str", self._numbers.to_cardinal(number)).replace(",", "")
-        return words.replace(" and ", " ") if self._code == "en" else words
+        return words.replace(" and ", " ") if self.language == "en" else words
 
     def ordinal(self, number: int) -> str:
         """A place in an order, in words."""
@@ -403,15 +394,15 @@ class Locale:
 
     def counted(self, number: int, noun: str) -> str | None:
         """A number in words that agree with its noun; None if it is the same before every noun."""
-        own_nouns, own = _COUNTS.get(self._code, ("", {}))
+        own_nouns, own = _COUNTS.get(self.language, ("", {}))
         if noun and number in own and re.match(own_nouns, noun):
             return own[number]
-        one, masculine, feminine, nouns = _ONES.get(self._code, ("",) * 4)
-        if not one or not noun or (self._code in ("de", "it") and number > 1):
+        one, masculine, feminine, nouns = _ONES.get(self.language, ("",) * 4)
+        if not one or not noun or (self.language in ("de", "it") and number > 1):
             return None
         words = plain = self.cardinal(number)
         is_feminine = re.match(nouns, noun.partition(" ")[0])
-        if is_feminine and self._code in ("es", "pt"):  # "doscientas", "duzentas", "duas"
+        if is_feminine and self.language in ("es", "pt"):  # "doscientas", "duzentas", "duas"
             words = re.sub(r"entos\b", "entas", re.sub(r"\bdois$", "duas", words))
         if not words.endswith(one):
             return words if words != plain else None
@@ -422,8 +413,8 @@ class Locale:
 
     def hour_of_day(self, hour: int) -> str:
         """An hour before its minutes, in digits unless it agrees with a noun, as in "la una"."""
-        noun = self.hour.removesuffix("s") if hour < 2 else self.hour
-        return self.counted(hour, noun or _HOURS_OF_A_DAY.get(self._code, "")) or str(hour)
+        noun = self.words.hour.removesuffix("s") if hour < 2 else self.words.hour
+        return self.counted(hour, noun or _HOURS_OF_A_DAY.get(self.language, "")) or str(hour)
 
     def part(self, upper: int, lower: int) -> str | None:
         """A fraction such as "three fifths" in languages that say an ordinal; else None."""
@@ -431,7 +422,7 @@ class Locale:
             return f"{lower}{self.symbols['/']}{upper}"
         if not (upper < lower and 4 < lower <= 10):
             return None
-        match self._code:
+        match self.language:
             case "de":
                 noun = f"{self.ordinal(lower).capitalize()}l"
             case "fr" | "es" | "pt":
@@ -445,8 +436,8 @@ class Locale:
     def currency(self, symbol: str, amount: float) -> str:
         """Name of a currency after an amount of it."""
         sign = CURRENCIES.get(symbol, symbol)
-        if sign in self._words.money:
-            return self._form(self._words.money[sign][0], amount)
+        if sign in self.words.money:
+            return self._form(self.words.money[sign][0], amount)
         return get_currency_name(sign, count=amount, locale=self._cldr)
 
     def scale(self, symbol: str, amount: float) -> str:
@@ -456,22 +447,17 @@ class Locale:
     def minor_currency(self, symbol: str, amount: float) -> str | None:
         """Name of a currency's minor unit after an amount of it; None if it has none."""
         sign = CURRENCIES.get(symbol, symbol)
-        _, forms = self._words.money.get("$" if symbol.endswith("$") else sign, ((), ()))
+        _, forms = self.words.money.get("$" if symbol.endswith("$") else sign, ((), ()))
         return self._form(forms, amount) if forms else None
-
-    @property
-    def names_minor_currency(self) -> bool:
-        """Whether the minor unit is named after the major one: "three dollars fifty cents"."""
-        return self._words.names_minor
 
     @property
     def units(self) -> tuple[str, ...]:
         """Symbols of the units that `unit` knows."""
-        return (*UNITS, *(self._words.units.keys() - UNITS.keys()))
+        return (*UNITS, *(self.words.units.keys() - UNITS.keys()))
 
     def unit(self, symbol: str, value: float) -> tuple[str, str] | None:
         """What is said before and after a value in one of `units`; None if CLDR lacks it."""
-        own = self._words.units.get(symbol)
+        own = self.words.units.get(symbol)
         if own is not None:
             before, _, after = own.partition("{0}")
             return before, after.strip()

@@ -11,7 +11,7 @@
 | `<speak>` | nothing |
 
 Any other tag, and one of these that is not written as above, is text as it is without markup. An
-element has no other tags inside. This module keeps no text.
+element has no other tags inside.
 """
 
 import re
@@ -168,7 +168,7 @@ def spell(code: str) -> str:
     "A7-42X" becomes "A-7, 4 2 X": a comma makes a pause, and the hyphen keeps an English voice from
     reading a single "A" as the article.
 
-    A group is what stands between white space and `- . / \ ( ) : ; , _ |`. A longer group than
+    A group ends at white space and at `- . / \ ( ) : ; , _ |`. A longer group than
     four characters is said in groups of three, the last of two to four. A symbol such as `+` is
     said with the character after it.
     """

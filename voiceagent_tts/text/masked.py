@@ -30,11 +30,6 @@ def said_word(word: str, char_start: int, readings: Sequence[Reading]) -> str:
     return "".join(letters for letters, _, _ in pieces_of(word, char_start, readings))
 
 
-def said_chars(reading: Reading) -> int:
-    """How much a reading says, in characters: its letters, or its IPA where that is longer."""
-    return max(len(reading.said), len(reading.ipa or ""))
-
-
 def parts_by_said(segment: Segment, most_chars: int) -> Iterator[Segment]:
     """Cut a segment before readings, so that each part says at most `most_chars` characters.
 
@@ -43,9 +38,9 @@ def parts_by_said(segment: Segment, most_chars: int) -> Iterator[Segment]:
     """
     start, said_so_far, at, has_reading = segment.char_start, 0, segment.char_start, False
     for reading in segment.readings:
-        said_so_far += reading.char_start - at + said_chars(reading)
+        said_so_far += reading.char_start - at + reading.said_chars
         if has_reading and said_so_far > most_chars:
             yield segment.part(start, reading.char_start)
-            start, said_so_far = reading.char_start, said_chars(reading)
+            start, said_so_far = reading.char_start, reading.said_chars
         at, has_reading = reading.char_end, True
     yield segment.part(start, segment.char_end)

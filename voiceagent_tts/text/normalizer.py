@@ -9,10 +9,10 @@ the words of the history stay the client's.
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from voiceagent_tts.text import abbreviations
+from voiceagent_tts.text.cleaning_rules import Speakable
 from voiceagent_tts.text.locales import Locale, locale_of
 from voiceagent_tts.text.readings import Said
 from voiceagent_tts.text.rules import (
@@ -42,7 +42,7 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
     locale = locale_of(language)
     if locale is None or _is_plain(said.text, locale):
         return said
-    draft = _Draft(said.text, tuple(range(len(said.text))))
+    draft = Speakable(said.text, tuple(range(len(said.text))))
     for rule in _rules(locale, reads_digits):
         draft = _apply(rule, draft, locale, said.ipa)
     return _with_origins(said, draft)
@@ -63,58 +63,49 @@ _PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’�
 """Texts without digits, symbols and dots inside words."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """Text in which some rules have been applied.
-
-    Attributes:
-        origins: index in the given text of each of them; non-decreasing.
-    """
-
-    text: str
-    origins: tuple[int, ...]
-
-
-def _apply(rule: Rule, draft: _Draft, locale: Locale, ipa: Sequence[tuple[range, str]]) -> _Draft:
+def _apply(
+    rule: Rule, draft: Speakable, locale: Locale, ipa: Sequence[tuple[range, str]]
+) -> Speakable:
+    """Apply a rule to a text whose offsets are indices in the given one."""
     parts: list[str] = []
-    origins: list[int] = []
+    offsets: list[int] = []
     at = 0
-    for match in rule.pattern.finditer(draft.text):
-        span = draft.origins[match.start() : match.end()]
+    for match in rule.pattern.finditer(draft.spoken):
+        span = draft.offsets[match.start() : match.end()]
         if any(place.start <= span[-1] and span[0] < place.stop for place, _ in ipa):
             continue
         said = _said(rule, match, locale, span)
         if said is None:
             continue
-        parts.append(draft.text[at : match.start()])
-        origins += draft.origins[at : match.start()]
+        parts.append(draft.spoken[at : match.start()])
+        offsets += draft.offsets[at : match.start()]
         for text, origin in said:
             parts.append(text)
-            origins += [origin] * len(text)
+            offsets += [origin] * len(text)
         at = match.end()
     if not at:
         return draft
-    return _Draft("".join([*parts, draft.text[at:]]), (*origins, *draft.origins[at:]))
+    return Speakable("".join([*parts, draft.spoken[at:]]), (*offsets, *draft.offsets[at:]))
 
 
 def _said(
     rule: Rule, match: re.Match[str], locale: Locale, span: Sequence[int]
 ) -> list[Part] | None:
-    """What a rule says for a match, with origins instead of indices; None if it stays as it is.
+    """Return the words for a match, with origins instead of indices; None to leave it as it is.
 
     It also stays if the rule fails: a number in digits is better than a turn without an end.
     """
     try:
         said = rule.say(match, locale)
         return None if said is None else [(text, span[index]) for text, index in said]
-    except Exception as error:  # for texts that nobody has thought of
+    except Exception as error:  # for unforeseen texts
         _logger.error("%d characters are said as written: %s", len(span), type(error).__name__)
         return None
 
 
-def _with_origins(said: Said, draft: _Draft) -> Said:
-    ipa = tuple((_moved(span, draft.origins), sounds) for span, sounds in said.ipa)
-    return Said(draft.text, tuple(said.offsets[origin] for origin in draft.origins), ipa)
+def _with_origins(said: Said, draft: Speakable) -> Said:
+    ipa = tuple((_moved(span, draft.offsets), sounds) for span, sounds in said.ipa)
+    return Said(draft.spoken, tuple(said.offsets[origin] for origin in draft.offsets), ipa)
 
 
 def _moved(span: range, origins: Sequence[int]) -> range:
@@ -162,6 +153,6 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[Rule, ...]:
 
 
 def _beside_letters(rule: Rule) -> Rule:
-    """The rule for a language in which a letter of its own may stand beside a number."""
+    """The rule for a language whose own letters may stand next to a number."""
     flags = rule.pattern.flags & ~re.UNICODE | re.ASCII
     return Rule(re.compile(rule.pattern.pattern, flags), rule.say)

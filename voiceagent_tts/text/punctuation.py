@@ -1,7 +1,7 @@
 """Punctuation marks that end a sentence or a clause or may follow one, and HTML entities.
 
-The one definition of these sets in the project. A wide mark (Chinese, Japanese) ends what stands
-before it without white space after it. An entity, such as `&euro;`, becomes its characters and
+The one definition of these sets in the project. A wide mark (Chinese, Japanese) ends the
+text before it without white space after it. An entity, such as `&euro;`, becomes its characters and
 fillers that no voice speaks, so that the text keeps its length and every offset remains one of the
 client's text.
 """
@@ -18,7 +18,7 @@ CLAUSE_ENDS = WIDE_CLAUSE_ENDS | DASHES | frozenset(",;:…،؛")
 """Marks that end a clause inside a sentence; an ellipsis ends a clause or a sentence."""
 
 CLOSING = frozenset("\"'”’»)]」』）】》〉")
-"""Quotes and brackets that close what stands before them."""
+"""Quotes and brackets that close the text before them."""
 
 _SPOKEN_PAUSES = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES
 """Marks at which a voice pauses; a dash may also join two words or numbers."""

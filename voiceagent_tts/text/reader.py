@@ -9,13 +9,16 @@ Text is held back only while it is the beginning of an entry or of a tag; `relea
 reader's owner calls when its timer fires, gives up an entry.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from voiceagent_tts.core import Pause, Reading, ms_to_samples
+from voiceagent_tts.core import Pause, Reading, Segment, ms_to_samples
 from voiceagent_tts.text.entries import EntryMatcher, Match, Undecided, match_first
 from voiceagent_tts.text.markup import Tag, match_tag
+from voiceagent_tts.text.masked import parts_by_said
 from voiceagent_tts.text.readings import said
+from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 from voiceagent_tts.text.words import is_spoken
 
 MAX_PAUSES_MS = 60_000
@@ -128,6 +131,74 @@ class Reader:
         samples = min(tag.pause_samples, self._pauses_left)
         self._pauses_left -= samples
         return samples
+
+
+class MaskingSegmenter:
+    """Splits a text with readings and breaks into segments: reads it, then segments what is masked.
+
+    Its methods are those of `Segmenter`; its segments have their readings, and breaks stand between
+    them.
+    """
+
+    def __init__(self, reader: Reader, language: str | None, *, is_token_fed: bool) -> None:
+        self._reader = reader
+        self._readings: deque[Reading] = deque()  # of text that is not in a segment yet, in order
+        self._segmenter = Segmenter(
+            language=language, readings=self._readings, is_token_fed=is_token_fed
+        )
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether `give_up` would release text that may begin an entry."""
+        return self._reader.is_holding
+
+    @property
+    def pending(self) -> int:
+        """Number of pending characters; as for `Segmenter`."""
+        return self._segmenter.pending
+
+    @property
+    def ends_sentence(self) -> bool:
+        """Whether `settle` would return a segment."""
+        return self._segmenter.ends_sentence
+
+    def push(self, delta: str) -> list[Segment | Pause]:
+        """Append text; return the segments and breaks that it completes."""
+        return self._divide(self._reader.push(delta))
+
+    def give_up(self) -> list[Segment | Pause]:
+        """Read text that may begin an entry as it is: the client has stopped writing."""
+        return self._divide(self._reader.release())
+
+    def settle(self) -> list[Segment | Pause]:
+        """Split at the sentence end that ends the pending text."""
+        return [*self._with_readings(self._segmenter.settle())]
+
+    def release(self) -> list[Segment | Pause]:
+        """Split at the last border in the pending text."""
+        return [*self._with_readings(self._segmenter.release())]
+
+    def flush(self) -> list[Segment | Pause]:
+        """Make all that is held and pending a segment."""
+        rest = self._divide(self._reader.flush())
+        return [*rest, *self._with_readings(self._segmenter.flush())]
+
+    def _divide(self, read: Iterable[Passage | Pause]) -> list[Segment | Pause]:
+        parts: list[Segment | Pause] = []
+        for part in read:
+            if isinstance(part, Pause):
+                parts += [*self._with_readings(self._segmenter.flush()), part]
+            else:
+                self._readings += part.readings
+                parts += self._with_readings(self._segmenter.push(part.text))
+        return parts
+
+    def _with_readings(self, segments: Iterable[Segment]) -> Iterator[Segment]:
+        for segment in segments:
+            readings: list[Reading] = []
+            while self._readings and self._readings[0].char_start < segment.char_end:
+                readings.append(self._readings.popleft())
+            yield from parts_by_said(replace(segment, readings=tuple(readings)), MAX_SEGMENT_CHARS)
 
 
 def has_speech(

@@ -1,4 +1,4 @@
-"""What is said for a masked text: its readings in place of their masks, cleaned for speech."""
+"""The spoken form of a masked text: readings in place of their masks, cleaned for speech."""
 
 from bisect import bisect_left
 from collections import deque
@@ -26,7 +26,7 @@ class Said:
 
 
 def said(text: str, char_start: int, readings: Sequence[Reading]) -> Said:
-    """Return what is said for a masked text; arguments as for `pieces_of`."""
+    """Return the spoken form of a masked text; arguments as for `pieces_of`."""
     letters: list[str] = []
     origins: list[int] = []
     spans: list[tuple[range, str]] = []

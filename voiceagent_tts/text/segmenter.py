@@ -54,7 +54,7 @@ _NUMBERS = r"(?<!\S)(?:[^\w\s]*\d\S*\s+)*"
 _UNFINISHED = re.compile(
     rf"{_NUMBERS}(?:\S*\d[.,:]|\S*@[\w-]*\.|www\.[\w-]*\.|\S*\d\s?[ap]\.)\Z", re.IGNORECASE
 )
-"""What "$3.50", "me@example.com" and "3 p.m." begin with, at the end of a text."""
+"""The beginning of "$3.50", "me@example.com" or "3 p.m." at the end of a text."""
 _CONTINUED = re.compile(rf"{_NUMBERS}[^\w\s]*\d[\d.,:/()-]*(?<=[\d)])\Z")
 """A number to which the next word may belong: a unit or more of the number."""
 
@@ -70,6 +70,7 @@ class Segmenter:
         language: code of the text's language, if known; selects the abbreviations.
         readings: readings of the pending text, whose spans are not split. The owner adds each
             before its text, and removes it afterwards.
+        is_token_fed: whether each delta is a segment, for engines that read a text as it grows.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Segmenter:
         first_clause: bool = True,
         language: str | None = None,
         readings: Iterable[Reading] = (),
+        is_token_fed: bool = False,
     ) -> None:
+        self._is_token_fed = is_token_fed
         self._max_chars = max_chars
         self._language = language
         self._readings = readings
@@ -107,6 +110,9 @@ class Segmenter:
 
     def push(self, delta: str) -> list[Segment]:
         """Append text; return the segments that it completes."""
+        if self._is_token_fed:
+            self._text += delta
+            return self.flush()
         self._has_kept_number = False
         segments: list[Segment] = []
         for character in delta:
@@ -124,8 +130,8 @@ class Segmenter:
         """Split at a sentence end at the end of the pending text, as `settle` does.
 
         Without one, split at the last clause end, else after the last complete word. Returns an
-        empty list if the pending text has none of these. A number or an address that may go on is
-        kept once.
+        empty list if the pending text has none of these. A number or an address that may continue
+        is kept once.
         """
         end = self._released_end()
         kept = None if end is None or self._has_kept_number else self._number_before(end)

@@ -14,7 +14,7 @@ _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
 """Languages asked where none is named; "it" and "so" are abbreviations of Italian."""
 
 _CONTINUES = re.compile(r"\d|(?!OK\b)[A-Z]{2,4}\b|[A-Z]\w+day\b")
-"""What continues a sentence after a word that is written short: "Apt. 4", "3 p.m. EST"."""
+"""Text that continues a sentence after an abbreviation: "Apt. 4", "3 p.m. EST"."""
 
 _NUMBERED_ITEM = re.compile(r"\W*\d+\.")
 _ORDINAL = re.compile(r"(?:^|[^\d.,:])\d{1,2}\.$")
@@ -28,7 +28,7 @@ _ANY_NAME = "Xavier"  # a next word that follows an abbreviation as often as it 
 
 
 class Ending(Enum):
-    """What the mark at the end of a token means."""
+    """Meaning of the mark at the end of a token."""
 
     SENTENCE = "sentence"
     UNDECIDED = "undecided"  # the word after it decides

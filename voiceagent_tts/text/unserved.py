@@ -24,9 +24,9 @@ UNSERVED_LATIN = {
 }  # fmt: skip
 """Other languages of Latin text, which is spoken as one of `LATIN`. Bosnian is called Croatian."""
 _UNSERVED = 0.9
-"""Probability from which text is said to be in a language that no voice speaks."""
+"""Probability from which text is reported to be in a language that no voice speaks."""
 _UNSERVED_LETTERS = 12
-"""Least letters of a Latin text's small words of which that is said; the others may be names."""
+"""Minimum letters in lower-case words before Latin text is reported; others may be names."""
 
 _CYRILLIC = {
     "Belarusian": {"ў"},
@@ -36,17 +36,17 @@ _CYRILLIC = {
     "Serbian": {*"јљњћђџ"},
     "Ukrainian": {*"ґєії"},
 }
-"""Letters that Russian lacks, and a language that they tell of; the first one that has some."""
+"""Letters that Russian lacks, by language; the first language with one of them is reported."""
 _CYRILLIC_WORDS = {
     "Ukrainian": {*"дякую добрий дуже зачекати немає що".split()},
     "Macedonian": {*"благодарам денес сум".split()},
     "Serbian": {*"данас добар хвала шта".split()},
     "Bulgarian": {*"благодаря днес здравейте какво няма съм това ще".split()},
 }
-"""Common words without such letters that are none of Russian."""
+"""Common words without such letters that Russian does not have."""
 _BULGARIAN = re.compile("ъ(?![еёюя])")
 _RUSSIAN = frozenset("ыэё")
-"""Letters that those of `_CYRILLIC_WORDS` lack: text with one of them quotes their words."""
+"""Letters that these languages lack: a text with one of them only quotes their words."""
 
 _GREETINGS = {
     "Polish": {*"dzień dobry cześć dziękuję proszę".split()},
@@ -61,7 +61,7 @@ _GREETINGS = {
     "Indonesian": {*"selamat pagi siang terima kasih".split()},
     "Vietnamese": {*"xin chào cảm ơn".split()},
 }
-"""Words of short texts that no language of `LATIN` has; letters alone may be those of a name."""
+"""Words of short texts that no language of `LATIN` has; a letter alone may be that of a name."""
 
 
 def unspoken_language(text: str, given: str | None, spoken: Sequence[str]) -> str | None:

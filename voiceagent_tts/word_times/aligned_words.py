@@ -13,10 +13,11 @@ import sys
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -29,7 +30,6 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.synthesizer.words import (
     DELIVERY_S,
@@ -39,7 +39,7 @@ from voiceagent_tts.synthesizer.words import (
     drop_behind,
     not_before,
 )
-from voiceagent_tts.text.cut import ChangedWords
+from voiceagent_tts.text.cut import TimedWords
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
 from voiceagent_tts.text.masked import said_word
 from voiceagent_tts.text.words import split_words
@@ -94,11 +94,11 @@ class AlignedWords(Words):
     @property
     def is_complete(self) -> bool:
         """Whether all audio has arrived, all words are published and no better times are due."""
-        return super().is_complete and not self.policy.awaits_aligners
+        return super().is_complete and not self.policy.sources
 
     @property
     def may_be_better(self) -> bool:
-        """Whether a word may have another time in `refined` than it left with."""
+        """Whether a word may have another time in `best` than it left with."""
         return self.policy.may_be_better
 
     @property
@@ -246,14 +246,14 @@ class AlignedWords(Words):
         return [*self._heard(self.policy.pop_moved())]
 
     @property
-    def refined(self) -> Sequence[WordTimestamp] | ChangedWords:
+    def best(self) -> TimedWords:
         """The published words with the best times known now, as they are heard."""
-        return self._heard(self.policy.best)
+        return self._heard(self.policy.best) if self.may_be_better else self.published
 
     # The end.
 
     def break_off(self) -> None:
-        """Let the words that begin in the audio so far be due: the engine sends no more of it."""
+        """Make the words that begin in the audio so far due: the engine sends no more audio."""
         super().break_off()
         self._stop_aligning()
 
@@ -299,6 +299,7 @@ class WordPolicy:
         sources: sources that may send times. A word without a time at its deadline is estimated.
 
     Attributes:
+        sources: those that may still send times.
         counts: sources and corrections of the published words.
         best: the published words with the best times known now, in order.
         may_be_better: whether a word may have another time in `best` than it left with.
@@ -308,7 +309,7 @@ class WordPolicy:
         self.counts = WordCounts()
         self.best: list[WordTimestamp] = []
         self.may_be_better = False
-        self._sources = set(sources)
+        self.sources = set(sources)
         self._voice_level = voice_level
         self.has_all_audio = False
         self._generated_char_end = 0  # the words before it lie before `_generated_end_sample`
@@ -377,7 +378,7 @@ class WordPolicy:
 
     def drop_source(self, source: Source) -> None:
         """Record that `source` will send no more times: it has finished or failed."""
-        self._sources.discard(source)
+        self.sources.discard(source)
 
     # Words out.
 
@@ -398,7 +399,7 @@ class WordPolicy:
                 with an earlier time.
             reach_char: playback may reach the end of the text before this character, so all words
                 in it are due, whatever their times are.
-            char_limit: no word that starts at this character or behind it is published.
+            char_limit: no word that starts at this character or after it is published.
             most: number of words after which others wait for the next call.
         """
         first = len(self._published)
@@ -441,11 +442,6 @@ class WordPolicy:
         return tuple(map(_with_doubt, known)) if len(known) == last - first else None
 
     @property
-    def awaits_aligners(self) -> bool:
-        """Whether an aligner may still send times."""
-        return bool(self._sources)
-
-    @property
     def next_char(self) -> int | None:
         """Start of the next word in the text; None if none is expected."""
         left = self._words[len(self._published) : len(self._published) + 1]
@@ -454,7 +450,7 @@ class WordPolicy:
     def pop_moved(self) -> list[WordTimestamp]:
         """The published words whose times are not final, if one of them has moved since.
 
-        They are all words behind the first of these: words keep their order in time.
+        They are all words after the first of these: words keep their order in time.
         """
         first = self._first_open
         while self._first_open < len(self._published) and self._is_final(self._first_open):
@@ -470,7 +466,7 @@ class WordPolicy:
         return (known := self._known.get(place)) is not None and self._is_settled(known.source)
 
     def _improve(self, place: int) -> None:
-        """Update a published word in `best`, and the words behind it that it moves."""
+        """Update a published word in `best`, and the words after it that it moves."""
         is_moved = True
         while is_moved and place < len(self.best):
             if (known := self._known.get(place)) is not None:
@@ -522,13 +518,13 @@ class WordPolicy:
     def _first_speech(self) -> int:
         # Only the online aligner recognizes a voice that is quieter than before.
         clock = self.speech_clock
-        return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
+        return clock.first_speech if Source.ONLINE in self.sources else clock.first_sound
 
     def _is_settled(self, source: Source) -> bool:
-        return source >= max(self._sources, default=Source.ONLINE) and source >= Source.ONLINE
+        return source >= max(self.sources, default=Source.ONLINE) and source >= Source.ONLINE
 
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
-        if self.has_all_audio and not self._sources:
+        if self.has_all_audio and not self.sources:
             return True
         start = max(timestamp.start_sample, self._earliest_start)
         return self._may_be_heard(source, start) and start <= reach_sample
@@ -551,7 +547,7 @@ class WordPolicy:
 
     def _has_ended(self, place: int) -> bool:
         """Whether the word may be over: none ends before its vowel. Only aligners know whispers."""
-        if place < 0 or Source.ONLINE not in self._sources:
+        if place < 0 or Source.ONLINE not in self.sources:
             return True
         return self.speech_clock.was_loud_since(self.best[place].start_sample)
 

@@ -48,7 +48,7 @@ _log = structlog.get_logger(__name__)
 
 
 def ignore_answer(source: Source, event: AlignEvent) -> None:
-    """Takes the place of a context that has ended, as `workers.ignore` does."""
+    """Replaces the handler of a context that has ended, as `workers.ignore` does."""
 
 
 class VoiceLevels:
@@ -206,7 +206,7 @@ class AlignerHandle(Row):
         self.send(AudioStep((ContextAudio(self.number, chunk),)))
 
     def release(self) -> None:
-        """Release the row, and name no context any more; idempotent."""
+        """Release the row, and refer to no context any more; idempotent."""
         super().release()
         self._on_answer = ignore_answer
 

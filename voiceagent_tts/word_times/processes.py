@@ -38,7 +38,7 @@ _LONGEST_PASS_S = 60.0
 """The forced aligner sends no heartbeat during a pass, which takes seconds on a busy CPU."""
 
 _MOST_ALIGNERS, _PROCESSORS_OF_ALIGNER = 4, 4
-"""One process of the online aligner keeps up with 113 s of audio in a second, beside an H200."""
+"""One process of the online aligner aligns 113 s of audio in a second, on the host of an H200."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class Aligners:
         is_required: whether a missing aligner prevents the server's start.
 
     Attributes:
-        absent: stands for them in contexts whose words nobody wants.
+        absent: replaces them in contexts whose client uses no words.
     """
 
     def __init__(

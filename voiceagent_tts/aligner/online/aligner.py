@@ -8,7 +8,7 @@ is learnt about a voice's sound and pace is kept under its key for its next cont
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -88,6 +88,11 @@ class OnlineSession:
         """The cheapest path of all audio so far; None where it is not traced yet."""
 
     @property
+    def end_sample(self) -> int:
+        """End of the audio so far."""
+        return self._stream.pushed_samples
+
+    @property
     def remembered_frames(self) -> int:
         """Frames of audio and reference in memory."""
         return len(self._centres) + self._queued_frames + self._reference.kept_frames
@@ -122,13 +127,11 @@ class OnlineSession:
         return tuple(self._pop_words(char_end))
 
     def finish(self) -> tuple[WordTimestamp, ...]:
-        """Make all remaining words final, and close the session."""
-        final = self.end_segment(_END_OF_TEXT)
-        self.close()
-        return final
+        """Make all remaining words final."""
+        return self.end_segment(_END_OF_TEXT)
 
     def cut(self) -> tuple[WordTimestamp, ...]:
-        """Make the words final that the audio has reached, and close the session.
+        """Make the words final that the audio has reached.
 
         For audio that was cut off within its text: the words after the cut have no time.
         """
@@ -136,12 +139,7 @@ class OnlineSession:
         self._search_queued(is_last=True)
         path = self._path_to(self._search.end)
         reached = [word for word in self._reference.words if path.has_reached(word)]
-        self.close()
         return tuple(self._final(path.time_of(word)) for word in reached)
-
-    def close(self) -> None:
-        """Drop the audio that waits for words, and keep the profile of the voice; idempotent."""
-        self._queued.clear()
 
     @property
     def _queued_frames(self) -> int:
@@ -171,7 +169,7 @@ class OnlineSession:
         return self._reference.frames_after(self._search.head)
 
     def _extend_reference(self, *, is_last: bool) -> None:
-        # Where a path ends for want of reference, another that explains the audio worse goes on.
+        # At the end of the reference a path would lose to one that explains the audio worse.
         is_used_up = self._reference.frames_after(self._search.reach) == 1
         is_urgent = is_last or is_used_up or self._queued_frames > tuning.MAX_QUEUED_FRAMES
         duration_ratio = self._profile.rate.duration_ratio
@@ -234,13 +232,13 @@ class OnlineSession:
 
     def _unreached(self, word: Word) -> WordTimestamp:
         """A word that the audio did not reach: at the end of the audio."""
-        end = self._stream.pushed_samples
+        end = self.end_sample
         return WordTimestamp(word, end, end, confidence=0.0)
 
     def _final(self, time: WordTimestamp) -> WordTimestamp:
         """`time` moved inside the audio and after the words before it."""
         self._is_at_start = False
-        end_of_audio = self._stream.pushed_samples
+        end_of_audio = self.end_sample
         start = self._last_start = min(max(time.start_sample, self._last_start), end_of_audio)
         end = end_of_audio if time.end_sample is None else min(time.end_sample, end_of_audio)
         return WordTimestamp(time.word, start, max(start, end), time.confidence)
@@ -326,43 +324,30 @@ def _gap_costs(sound_costs: Floats) -> Floats:
     return np.column_stack((pause, np.minimum(unwritten, pause)))
 
 
-@dataclass(slots=True)
-class _OnlineContext:
-    """One context's session, and the end of the audio that it has received."""
-
-    session: OnlineSession
-    end_sample: int = 0
-
-
-class OnlineSessions(AlignerSessions[_OnlineContext]):
-    """Answers every input of a context at once, from that context's online session."""
+class OnlineSessions(AlignerSessions[OnlineSession]):
+    """Answers every input of a context at once, from that context's session."""
 
     def __init__(self, inbox: AlignInbox, outbox: AlignOutbox, aligner: OnlineAligner) -> None:
         capabilities = aligner_capabilities("online", "espeak-ng reference", _MAX_CONTEXTS)
         super().__init__(inbox, outbox, capabilities)
         self._aligner = aligner
 
-    def _open(self, language: str, voice: str) -> _OnlineContext:
-        return _OnlineContext(self._aligner.open(language, voice))
+    def _open(self, language: str, voice: str) -> OnlineSession:
+        return self._aligner.open(language, voice)
 
-    def _handle(self, context: int, session: _OnlineContext, received: ContextInput) -> None:
+    def _handle(self, context: int, session: OnlineSession, received: ContextInput) -> None:
         match received:
             case AudioChunk(_, pcm):
-                session.end_sample = received.end_sample
-                self._answer(context, session, session.session.push(pcm))
+                self._answer(context, session, session.push(pcm))
             case Expect(_, words):
-                session.session.append(words)
+                session.append(words)
             case SegmentEnd(_, char_end, _):
-                self._answer(context, session, session.session.end_segment(char_end))
+                self._answer(context, session, session.end_segment(char_end))
             case Finish():
-                self._answer(context, session, session.session.finish())
+                self._answer(context, session, session.finish())
                 self._finish(context, session.end_sample)
 
-    def _close(self, session: _OnlineContext) -> None:
-        session.session.close()
-
     def _answer(
-        self, context: int, session: _OnlineContext, words: tuple[WordTimestamp, ...]
+        self, context: int, session: OnlineSession, words: tuple[WordTimestamp, ...]
     ) -> None:
-        tentative = session.session.tentative()
-        self._outbox(Aligned(context, words, tentative, session.end_sample))
+        self._outbox(Aligned(context, words, session.tentative(), session.end_sample))

@@ -373,7 +373,7 @@ def _piece(words: Sequence[Word], language: str | None) -> EspeakPiece:
     for word in words:
         text += " " * (word.char_start - end) + word.text
         origins += range(end, word.char_start)
-        # A word that is said otherwise than it is written may have more letters than its span.
+        # The reading of a word may have more letters than its span.
         places = range(word.char_start, word.char_end)
         is_written = len(word.text) == len(places)
         origins += places if is_written else [word.char_start] * len(word.text)

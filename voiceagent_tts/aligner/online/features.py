@@ -7,11 +7,12 @@ Source: mel scale and filters as in HTK (Young et al., The HTK Book, sections 5.
 """
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, ms_to_samples
 
@@ -150,7 +151,7 @@ def _with_neighbours(bands: Floats, count: int) -> Floats:
     """[count, FRAMES_SEEN, BANDS] of consecutive spectra [count + FRAMES_SEEN - 1, BANDS]."""
     if not count:
         return np.zeros((0, FRAMES_SEEN, BANDS), np.float32)
-    return bands[_windows_of(count, FRAMES_SEEN, 1)]
+    return sliding_window_view(bands, FRAMES_SEEN, axis=0).transpose(0, 2, 1)
 
 
 def _floats(pcm: bytes) -> Floats:
@@ -158,14 +159,8 @@ def _floats(pcm: bytes) -> Floats:
 
 
 def _windows(samples: Floats) -> Floats:
-    count = (len(samples) - WINDOW_SAMPLES) // HOP_SAMPLES + 1
-    return samples[_windows_of(count, WINDOW_SAMPLES, HOP_SAMPLES)]
-
-
-@lru_cache(maxsize=16)
-def _windows_of(count: int, length: int, hop: int) -> Integers:
-    """Indices [count, length] of overlapping windows."""
-    return np.arange(count)[:, None] * hop + np.arange(length)
+    """Overlapping windows [N, WINDOW_SAMPLES]."""
+    return sliding_window_view(samples, WINDOW_SAMPLES)[::HOP_SAMPLES]
 
 
 def _power(windows: Floats) -> Floats:

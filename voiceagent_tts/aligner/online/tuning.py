@@ -49,8 +49,8 @@ KEPT_SAMPLES = ms_to_samples(1_000)  # audio before the first tentative word tha
 CERTAIN_SAMPLES = ms_to_samples(100)  # audio since a start that makes it more than a projection
 FIRST_CERTAIN_SAMPLES = ms_to_samples(400)  # the same of a first word, which may be a breath
 BREATH_CONFIDENCE = 0.5  # highest confidence of a first word's start before that
-TENTATIVE_SAMPLES = ms_to_samples(1_500)  # reach behind the last audio, unless for so many words:
-TENTATIVE_WORDS = 5  # at RTF 0.9, 3 of them leave out words after a long number
+TENTATIVE_SAMPLES = ms_to_samples(1_500)  # after the last audio, up to which words have times
+TENTATIVE_WORDS = 5  # the least that have; at RTF 0.9, 3 leave out words after a long number
 REST_SAMPLES = ms_to_samples(40)  # typical silence left after the audio so far has paused
 
 MAX_VOICES = 1_000  # whose sound and pace are remembered

@@ -230,7 +230,7 @@ class ViterbiSearch:
         """
         if not self._has_paths:
             return PathEnd(expected, State.WORD)
-        # A gap lies before its frame, so each stands beside the word's frame before it.
+        # A gap lies before its frame, so each is next to the word's frame before it.
         by_state = self._costs.copy()
         by_state[State.WORD] = np.insert(by_state[State.WORD], 0, _UNREACHABLE)[:-1]
         costs = by_state.min(axis=0)[: max(0, expected + 2 - self._window_start)]

@@ -1,4 +1,4 @@
-"""What the aligner knows about a voice: its usual spectrum and its pace.
+"""The aligner's knowledge of a voice: its usual spectrum and its pace.
 
 Everything here is causal: a frame is judged by itself and the frames before it.
 """

@@ -1,4 +1,4 @@
-"""What a speaker says for numbers, dates, prices, codes and signs, by topic.
+"""The words for numbers, dates, prices, codes and signs, by topic.
 
 Each module has the rules of one topic; `text/normalizer.py` says in which order they are applied.
 """

@@ -35,9 +35,9 @@ _NOUN = re.compile(
     r" (?:gift|fee|credit|deposit|charge|refund|bill|discount|coupon|voucher|payment|plan|balance"
     r"|minimum|limit|round|deal|copay|(?:run|walk|race|bag|call|flight|drive|hike|radius|delay)\b)"
 )
-"""What an amount describes."""
+"""Nouns that an amount may describe."""
 _PER = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
-"""What a price is for."""
+"""The unit of a price, as in "$5/user/month"."""
 _AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
 
 _ONES = ["", *"한 두 세 네 다섯 여섯 일곱 여덟 아홉".split()]
@@ -130,13 +130,13 @@ def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
 
 
 def _per(match: re.Match[str], locale: Locale) -> Iterator[Part]:
-    """What follows a price, as in "$5/user/month"."""
+    """The words for what follows a price, as in "$5/user/month"."""
     start = match.start("per") - match.start()
     for place in re.finditer(r"/ ?([^\W\d_]+)", match["per"]):
         name = place[1]
         unit = locale.unit(name, 1) if name in UNITS else None
         yield f" {locale.symbols['per']} ", start + place.start()
-        yield unit[1] if unit else locale.periods.get(name, name), start + place.start(1)
+        yield unit[1] if unit else locale.words.periods.get(name, name), start + place.start(1)
 
 
 def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
@@ -145,7 +145,7 @@ def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    """A large number that is written short; one without a dot counts beside a currency only."""
+    """An abbreviated large number; one without a dot counts only next to a currency."""
     number, short = match["amount"], match["scale"]
     sign, dotted = match["first"] or match["last"], f"{short.removesuffix('.')}."
     is_dotted = dotted in locale.scales
@@ -163,11 +163,11 @@ def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 def _of(short: str, currency: str, locale: Locale) -> str:
     """A currency after a large number, as in "5 millions d'euros"; thousands need no word."""
-    if not locale.of or locale.scales.get(short) == locale.scales["k"]:
+    if not locale.words.of or locale.scales.get(short) == locale.scales["k"]:
         return f" {currency}"
     if locale.language == "fr" and currency[0] in "aeiouy":
         return f" d'{currency}"
-    return f" {locale.of} {currency}"
+    return f" {locale.words.of} {currency}"
 
 
 def _price(
@@ -191,9 +191,10 @@ def _price(
         yield dollars, at[2]
         return
     yield dollars, at[0]
-    join = f" {locale.before_minor} " if locale.before_minor else " "
+    words = locale.words
+    join = f" {words.before_minor} " if words.before_minor else " "
     yield (
-        join + (cents if locale.names_minor_currency else str(minor)),
+        join + (cents if words.names_minor else str(minor)),
         (at[1] if is_sign_first else at[2]),
     )
 

@@ -27,7 +27,7 @@ _PART_OF = re.compile(
     r" ?(?:of|d[ei']|des|del|d[ae]ll[aeo']|degli|dei|d[aeo]s?|van|the|an?|cups?|\w+spoons?|inch\w*"
     r"|miles?|hours?|pounds?|acres?|full|power|speed|scale|tarif|vermogen)\b"
 )
-"""What follows a part, and no date."""
+"""Text after a fraction, and not after a date."""
 _DAY_AFTER = re.compile(
     r" ?[(（][월화수목금토일月火水木金土日一二三四五六][)）]| at \d| ?\d\d? ?[時点點시]"
     r"|から|まで|부터|까지"
@@ -73,7 +73,7 @@ def in_digits(locale: Locale) -> Iterator[Rule]:
 
 
 def days(locale: Locale) -> Iterator[Rule]:
-    """Rules for days beside the name of their month, and for German dates without a year."""
+    """Rules for days next to the name of their month, and for German dates without a year."""
     months = "|".join(locale.months)
     if locale.language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
@@ -141,7 +141,7 @@ def _date(
 
 
 def day_of_month(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    """A date without a year, as in "on 5/3", where what stands beside it says so."""
+    """A date without a year, as in "on 5/3", if the text next to it shows that it is one."""
     before = text_before(match, 16)
     after = text_after(match, 16)
     is_cued = _DAY_CUE.search(before) or (

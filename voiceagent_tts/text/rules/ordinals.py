@@ -31,7 +31,7 @@ _NUMERALS = {
     "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
     "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
 }
-"""Roman numerals behind names and what such languages count, and the mark behind their digits."""
+"""Roman numerals after names and counted nouns, by language, and the mark after their digits."""
 _GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
 _GERMAN_CUE = re.compile(
     r"(?:^|\W)(?:(?P<weak>der|die|das|eine)|(?P<strong>ein)|d(?:em|en|es)|im|am|zum|zur|vom|beim|ins"
@@ -74,8 +74,8 @@ def _say_mark(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_numeral(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    number, is_ordinal = abbreviations.numeral(match)
-    said = f"the {locale.ordinal(number)}" if is_ordinal else locale.cardinal(number)
+    number, is_counted = abbreviations.roman(match[2]), match[1] is not None
+    said = locale.cardinal(number) if is_counted else f"the {locale.ordinal(number)}"
     at = match.start(2) - match.start()
     return [(match[0][:at], 0), (said, at)]
 

@@ -27,11 +27,11 @@ _COUNTED_RANGE = re.compile(
 _OPEN = re.compile(
     r"\b(?:open|hours:?|days?:?|from|geöffnet|ouvert\w*|abiert\w*|apert\w*|abert\w*) $"
 )
-"""What stands before opening hours, whose first number may be the larger one."""
+"""Words before opening hours, whose first number may be the larger one."""
 
 
 def spaced(locale: Locale) -> Iterator[Rule]:
-    """Rules for ranges that are no differences although their dash may have spaces."""
+    """Rules for ranges whose dash may have spaces, unlike the minus of a difference."""
     limit = _limit(locale)
     if not locale.is_spaced:
         yield Rule(_COUNTED_RANGE, _say_named_range)
@@ -53,7 +53,7 @@ def _limit(locale: Locale) -> str:
 
 
 def _named_range(locale: Locale) -> re.Pattern[str]:
-    """Pattern of a dash between two days of the week, or behind a month and before a date."""
+    """Pattern of a dash between two days of the week, or between a month and a date."""
     short = (day.capitalize() for day in locale.full_days)  # "so" is a word of German
     days = "|".join([*locale.full_days.values(), *short])
     dash = "(?: [-–~〜～] |[-–~〜～])"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from voiceagent_tts.text.locales import CURRENCIES, Locale
 
 Part = tuple[str, int]
-"""What is said, and the index in the match of what it is said for."""
+"""Words to say, and the index in the match of the text that they replace."""
 MatchReader = Callable[[re.Match[str], Locale], Sequence[Part] | None]
-"""Returns what is said for a match; None leaves it as it is."""
+"""Returns the words for a match; None leaves it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Rule:
 # Parts of patterns.
 
 START = r"(?<![\w.,/:-])(?:(?<=[^\W\d_]['’])|(?<!['’]))"
-"""Where a number may begin; behind an apostrophe only after a letter, as in "all'1:30"."""
+"""Where a number may begin; after an apostrophe only if a letter precedes it, as in "all'1:30"."""
 END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
 CURRENCY_SIGN = r"[$€£¥]"
 MONEY = f"(?:{CURRENCY_SIGN}|{'|'.join(map(re.escape, CURRENCIES))})"
@@ -45,7 +45,7 @@ def units_pattern(locale: Locale) -> str:
     return "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
 
 
-# What stands beside a match, up to so many characters of it.
+# The text next to a match, up to a number of characters.
 
 
 def text_before(match: re.Match[str], chars: int) -> str:
@@ -54,11 +54,11 @@ def text_before(match: re.Match[str], chars: int) -> str:
 
 
 def text_after(match: re.Match[str], chars: int) -> str:
-    """The text behind a match."""
+    """The text after a match."""
     return match.string[match.end() : match.end() + chars]
 
 
-# What is said.
+# Words to say.
 
 
 def value_of(number: str, locale: Locale) -> float:
@@ -73,7 +73,7 @@ def counted(number: str, noun: str, locale: Locale) -> str:
 
 
 def apart(said: str, match: re.Match[str]) -> str:
-    """`said` with spaces where a letter or digit stands beside what it is said for."""
+    """Return `said` with spaces where a letter or digit is next to the match."""
     before = text_before(match, 1)
     after = text_after(match, 1)
     return (" " if before.isalnum() else "") + said + (" " if after.isalnum() else "")

@@ -1,4 +1,4 @@
-"""Words that are written short, among them months and days of the week beside a date."""
+"""Abbreviated words, among them months and days of the week next to a date."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _SHORT_MONTH = re.compile(r"(?:(?<=\d )|(?<=\d\. )|(?<=\d de ))([^\W\d_]{3,5})\.
 
 @lru_cache(maxsize=64)
 def rules(locale: Locale) -> tuple[Rule, ...]:
-    """Rules for words that are written short."""
+    """Rules for abbreviated words."""
     patterns = abbreviations.PATTERNS.get(locale.language, ())
     rules = [Rule(pattern, _say_in_full) for pattern in patterns]
     if locale.language == "en" or not locale.is_spaced:
@@ -24,7 +24,7 @@ def rules(locale: Locale) -> tuple[Rule, ...]:
 
 
 def beside_words(reads_digits: bool) -> Iterator[Rule]:
-    """Rules for English words that look at numbers in words."""
+    """Rules for English words that depend on numbers in words."""
     if not reads_digits:
         yield Rule(abbreviations.APART, say_nothing)
         yield Rule(abbreviations.HALF_DAY, _say_half_day)
@@ -42,11 +42,11 @@ def _say_half_day(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_days(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    """A day that is written short before its date, or two of them, as in "Mo-Fr"."""
+    """An abbreviated day before its date, or two of them, as in "Mo-Fr"."""
     if match[4]:
         is_sea = match[4] == "mar" and " de " not in text_after(match, 8)
         return None if is_sea else [(locale.full_days[match[4].casefold()], 0)]
-    if match[1].islower() and len(match[1]) < 3:  # "so-so" is no Sunday
+    if match[1].islower() and len(match[1]) < 3:  # "so-so" is not a Sunday
         return None
     first, last = (locale.full_days[match[group].casefold()] for group in (1, 3))
     at = match.start(2) - match.start()
@@ -58,7 +58,7 @@ def _say_days(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 
 def _say_month(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    """A month that is written short behind its day, as in "3 janv. 2026"."""
+    """An abbreviated month after its day, as in "3 janv. 2026"."""
     short = match[1].casefold()
     months = [name for name in locale.months if name.casefold().startswith(short)]
     return [(months[0], 0)] if len(months) == 1 and len(months[0]) > len(short) else None

@@ -1,4 +1,4 @@
-"""Signs of arithmetic, such as a minus that is no hyphen, of addresses, and other symbols."""
+"""Signs of arithmetic, such as a minus in place of a hyphen, of addresses, and other symbols."""
 
 import re
 import unicodedata
@@ -14,7 +14,7 @@ _TIMES = {
     "es": {"x": "veces"}, "it": {"x": "volte", "h/": "ore su", "g/": "giorni su"},
     "pt": {"x": "vezes"}, "nl": {"x": "keer"},
 }  # fmt: skip
-"""What is said behind the number of "3x" and of "24h/24"."""
+"""Words after the number of "3x" and of "24h/24"."""
 
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
@@ -29,7 +29,7 @@ _ADDRESS_SIGNS = {
     "zh": "斜杠|下划线|横杠", "yue": "斜線|底線|橫線", "ja": "スラッシュ|アンダーバー|ハイフン",
     "ko": "슬래시|밑줄|하이픈",
 }  # fmt: skip
-"""What `/`, `_` and `-` are called in the address of a mail or site."""
+"""Names of `/`, `_` and `-` in mail and web addresses."""
 
 
 def negative(locale: Locale) -> Iterator[Rule]:
@@ -70,12 +70,12 @@ def _say_minus(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_minus_first(match: re.Match[str], locale: Locale) -> list[Part]:
-    """A negative price whose sign stands behind its currency: "$-5"."""
+    """A negative price whose sign follows its currency: "$-5"."""
     return [(f"{locale.symbols['-']} {match[1]}", 0)]
 
 
 def _say_power(match: re.Match[str], locale: Locale) -> list[Part]:
-    """A power; a 1 is a mark of a note, and is not said."""
+    """A power; a 1 refers to a footnote, and is not said."""
     power = unicodedata.normalize("NFKC", match[0]).replace("−", f"{locale.symbols['-']} ")
     if power == "1":
         return []

@@ -1,4 +1,4 @@
-"""Telephones, cards, accounts and codes: what is said digit by digit."""
+"""Numbers that are said digit by digit: telephones, cards, accounts and codes."""
 
 import re
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ _ENDS = (
     r"end(?:s|ing) in|last four|endet auf|terminant par|se termine par|termina(?:d[ao])? (?:en|em)"
     r"|(?:termina|finisce) (?:con|in|per)|final|eindigt op|尾号|末尾|下4桁|끝자리"
 )
-"""What stands before the last digits of a card or an account."""
+"""Words before the last digits of a card or an account."""
 _LINKS = (
     r"is|was|number|no\.|id|code|digits|numéro|n°|ist|lautet|est|es|è|é|postale?|de \w+|di \w+"
     r"|是|为|係|は|が|는|은|가|이"
@@ -86,9 +86,9 @@ _COUNTS = re.compile(
     rf" ?%| (?!(?:{_FUNCTION_WORDS})\b)[^\W\d_]|(?!です|[をでにとがはな입이을를으로])[^\W\d_]",
     re.IGNORECASE,
 )
-"""What follows a number that counts something: a noun or a counter."""
+"""Text after a number that counts something: a noun or a counter."""
 _MANY = re.compile(r" ?[^\W\d_\x00-\x7f]| (?:\w{3,}s|people|\w{4,}(?:[ei]|en))\b")
-"""What is called in such a number."""
+"""A plural noun or a counter after a number, which is then not a telephone number."""
 
 
 def rules(locale: Locale) -> Iterator[Rule]:
@@ -125,7 +125,7 @@ def _say_code(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 
 def _say_long_number(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    """Digits one by one of what counts nothing and is no part of a sum."""
+    """Say the digits one by one, unless the number counts something or is a term of a sum."""
     before = text_before(match, 2)
     after = text_after(match, 9)
     is_term = re.search("[+=×*] ?$", before) or re.match(r" ?[+=×*]", after)
@@ -145,7 +145,7 @@ def _digit_by_digit(match: re.Match[str]) -> list[Part]:
 
 
 def _is_code(number: str, before: str, after: str, language: str) -> bool:
-    """Return whether people say the digits of a match of `_CODE`, by what stands beside it."""
+    """Return whether people say the digits of a match of `_CODE`, by the text next to it."""
     if language == "en" and re.fullmatch(r"\d{5}(?:-\d{4})?", number) and _STATE.search(before):
         return True
     cue, end, call = _cues(language)

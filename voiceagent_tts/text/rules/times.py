@@ -25,11 +25,11 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[Part] | None:
         if not minute:
             return [(str(hour), 0), (said_end or (" o'clock" if hour <= 12 else " hundred"), last)]
         return [(str(hour), 0), (f" {_english_minute(minute)}", at), (said_end, last)]
-    name = locale.hour.removesuffix("s") if hour < 2 else locale.hour
+    name = locale.words.hour.removesuffix("s") if hour < 2 else locale.words.hour
     said, word = locale.hour_of_day(hour), f" {name}" if name else ""
     if not minute:
         return [(said, 0), (word + said_end, last)]
-    return [(f"{said}{word}", 0), (f" {minute}{locale.minute}{said_end}", last)]
+    return [(f"{said}{word}", 0), (f" {minute}{locale.words.minute}{said_end}", last)]
 
 
 def _english_minute(minute: int) -> str:

@@ -15,10 +15,10 @@ def for_voices_that_read_digits(locale: Locale) -> Iterator[Rule]:
 
 
 def unspaced() -> Iterator[Rule]:
-    """Rules for voices that read digits only, in languages without spaces beside numbers."""
+    """Rules for voices that read digits only, in languages without spaces around numbers."""
     yield Rule.of(r"(?<![\d.])\d+\.\d+(?![\d.]*\d)", _say_decimals)
     yield Rule.of(r"[&=+×÷<>±≤≥≠√]", say_symbol)
-    yield Rule.of(r"(?<=\d) (?=[一-鿿])", say_nothing)  # Japanese "14 時" is no hour
+    yield Rule.of(r"(?<=\d) (?=[一-鿿])", say_nothing)  # "14 時" is said as "14時"
 
 
 def for_other_voices(locale: Locale) -> Iterator[Rule]:

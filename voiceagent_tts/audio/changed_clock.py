@@ -1,9 +1,7 @@
-"""The listener's clock: where the engine's audio and words are heard, and how much of it is wanted.
+"""The clock of a listener whose audio is not the engine's: it is stretched, or has breaks.
 
-The engine counts the samples that it generates. The listener hears them stretched, if the engine
-does not speak at the requested speed, and with the silence of breaks between them. `ListenerClock`
-turns the one into the other: audio as it comes, and positions in both directions. `Pacer` says how
-far the audio may run ahead of playback.
+The stretch is for a speed that the engine does not speak at; breaks come from the markup. Audio is
+changed as it comes, and positions are mapped in both directions.
 """
 
 import math
@@ -13,22 +11,18 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
-    SAMPLE_RATE_HZ,
     AudioChunk,
     Pause,
-    PlayoutClock,
     WordTimestamp,
 )
-from voiceagent_tts.synthesizer.options import Limits
 
 if TYPE_CHECKING:
     from voiceagent_tts.audio.stretch import TimeStretch
 
-_MIN_LEAD_S = 0.2  # minimum lead: a shorter one is used up by timers and the delay of the resampler
-_LONGEST_STEP_S = 0.5
 _SILENCE = bytes(MAX_MESSAGE_PCM_BYTES)  # a piece of a break; all share it
 
 
@@ -43,13 +37,13 @@ class _Break:
 
 
 def _new_stretch(speed: float) -> "TimeStretch":
-    from voiceagent_tts.audio.stretch import TimeStretch  # here: most contexts need none
+    from voiceagent_tts.audio.stretch import TimeStretch  # here: breaks need none
 
     return TimeStretch(speed)
 
 
-class ListenerClock:
-    """Maps one context's engine audio and word times onto the listener's clock.
+class ChangedClock(ListenerClock):
+    """The clock of a listener who gets the engine's audio stretched, or with breaks in it.
 
     Args:
         speed: how much faster than the engine's audio the listener's is; 1.0 where the engine
@@ -57,7 +51,7 @@ class ListenerClock:
     """
 
     def __init__(self, speed: float = 1.0) -> None:
-        self.end_sample = 0  # of the audio so far, on the listener's clock
+        super().__init__()
         self._speed = speed
         self._stretch = None if speed == 1.0 else _new_stretch(speed)
         self._engine_end_sample = 0
@@ -68,15 +62,12 @@ class ListenerClock:
 
     def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
         """Return the engine's next audio at the listener's speed, as far as it is stretched."""
-        self._engine_end_sample = end_sample = chunk.end_sample
-        if self._stretch is None and not self._breaks:
-            self.end_sample = end_sample
-            return chunk
+        self._engine_end_sample = chunk.end_sample
         pcm = chunk.pcm if self._stretch is None else self._stretch.push(chunk.pcm)
         return self._append(pcm)
 
     def expect_break(self, pause: Pause) -> None:
-        """Keep back the words behind a break until `push_break` has put it into the audio."""
+        """Hold the words after a break until `push_break` has put it into the audio."""
         self._expected_breaks.append(pause)
 
     def has_break_before(self, char_end: int) -> bool:
@@ -125,7 +116,7 @@ class ListenerClock:
 
     @property
     def char_limit(self) -> int | None:
-        """Where text begins whose place is not known yet, behind a break; None without."""
+        """Start of the text whose place is not known yet, after a break; None without a break."""
         return self._expected_breaks[0].char_end if self._expected_breaks else None
 
     def char_at(self, listener_sample: float) -> int:
@@ -144,7 +135,7 @@ class ListenerClock:
         )
 
     def to_listener(self, engine_sample: int, char_start: int) -> float:
-        """Where the listener hears a sample of the word at `char_start`.
+        """Return where the listener hears a sample of the word at `char_start`.
 
         A word lies after the breaks before it in the text and before the next break, even where
         its estimated time says otherwise.
@@ -161,12 +152,7 @@ class ListenerClock:
         return sample
 
     def to_engine(self, listener_sample: float, *, in_break: int) -> int:
-        """The engine's sample that the listener hears at `listener_sample`, rounded up.
-
-        Args:
-            listener_sample: on the listener's clock.
-            in_break: what is added to a break's place in the engine's audio for a sample in it.
-        """
+        """Return the engine's sample at a position; arguments as for `ListenerClock`."""
         following = bisect_right(self._breaks, listener_sample, key=_start_sample)
         if not following:
             return math.ceil(listener_sample * self._speed)
@@ -178,44 +164,3 @@ class ListenerClock:
 
 _char_end = attrgetter("char_end")
 _start_sample = attrgetter("start_sample")
-
-
-class Pacer:
-    """Computes how far a context's audio may run ahead of playback.
-
-    Credit grows in steps that are large enough to be worth a message.
-
-    Args:
-        max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
-            pacing.
-        limits: the server's limits; the one of unsent audio also holds without pacing.
-    """
-
-    def __init__(self, clock: PlayoutClock, max_lead_s: float | None, limits: Limits) -> None:
-        self.granted_samples = 0  # that the listener may get so far
-        self.due_at: float | None = None
-        """When playback allows more without other events; None if only audio sent does."""
-        self._clock = clock
-        self._max_unsent_s = limits.max_unsent_s
-        self._is_paced = max_lead_s != 0
-        self._lead_s = max(limits.max_lead_s if max_lead_s is None else max_lead_s, _MIN_LEAD_S)
-        self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4) if self._is_paced else _LONGEST_STEP_S
-
-    def more_samples(self, now: float) -> int | None:
-        """Return how many samples the listener may get in all; None if that is no step more."""
-        if self.due_at is not None and self.due_at <= now:
-            self.due_at = None
-        if self._is_paced and self.due_at is None and self._clock.lead_s(now) > 0:
-            self.due_at = now + self._step_s
-        wanted = self._wanted_samples(now)
-        if wanted - self.granted_samples < self._step_s * SAMPLE_RATE_HZ:
-            return None
-        self.granted_samples = wanted
-        return wanted
-
-    def _wanted_samples(self, now: float) -> int:
-        by_memory = self._clock.sent_samples + round(self._max_unsent_s * SAMPLE_RATE_HZ)
-        if not self._is_paced:
-            return by_memory
-        by_playback = self._clock.played_samples(now) + round(self._lead_s * SAMPLE_RATE_HZ)
-        return min(by_memory, by_playback)
