@@ -15,7 +15,12 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
 )
 from voiceagent_tts.protocol import messages
-from voiceagent_tts.protocol.client_connection import parse_audio, parse_server_message
+from voiceagent_tts.protocol.client_connection import (
+    error_of,
+    parse_audio,
+    parse_base64_audio,
+    parse_server_message,
+)
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
@@ -184,7 +189,7 @@ def test_audio_survives_its_encoding(message: AudioMessage) -> None:
     text = AudioBase64Message.of("c", message).encode()
     decoded = parse_server_message(text)
     assert isinstance(decoded, AudioBase64Message)
-    assert decoded.pcm == message.pcm
+    assert parse_base64_audio(decoded) == message.pcm
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01" * 15, b"\x02" + bytes(15), bytes(16 + 4_097)])
@@ -251,7 +256,7 @@ def word_with(confidence: float) -> WordTimestamp:
 def test_errors_survive_the_wire(code: ErrorCode, kind: type) -> None:
     """The client raises the class, code and waiting time that the server had."""
     sent = kind("a sentence", code=code, retry_after_ms=250)
-    got = ErrorMessage.of(sent, "c").to_error()
+    got = error_of(ErrorMessage.of(sent, "c"))
     assert type(got) is kind
     assert (got.code, got.message, got.retry_after_ms) == (code, "a sentence", 250)
     assert got.is_retryable == sent.is_retryable
@@ -261,6 +266,6 @@ def test_errors_survive_the_wire(code: ErrorCode, kind: type) -> None:
 def test_a_newer_servers_code_still_says_whether_to_retry(retryable: bool) -> None:
     """A code that this client does not know becomes an error that can be retried, or cannot."""
     message = ErrorMessage(code="sunspots", message="m", retryable=retryable, status=503)
-    error = message.to_error()
+    error = error_of(message)
     assert error.is_retryable is retryable
     assert "sunspots" in error.message

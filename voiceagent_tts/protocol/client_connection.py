@@ -5,6 +5,7 @@ server sends. Both keep a record of each context, from which a client can cut it
 asking the server. This module does no I/O.
 """
 
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
@@ -12,8 +13,14 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WordTimestamp
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+    class_of,
+)
 from voiceagent_tts.protocol.messages import (
     AUDIO_HEADER,
     AUDIO_KIND,
@@ -110,6 +117,39 @@ def parse_audio(data: bytes) -> AudioMessage:
     if kind != AUDIO_KIND:
         raise ProtocolError(f"binary message: expected kind {AUDIO_KIND}, got {kind}")
     return AudioMessage(handle, seq, sample_offset, data[AUDIO_HEADER.size :])
+
+
+def parse_base64_audio(message: AudioBase64Message) -> bytes:
+    """Decode the samples of a text message with audio.
+
+    Raises:
+        ProtocolError: its `data` is not base64.
+    """
+    try:
+        return b64decode(message.data, validate=True)
+    except ValueError as error:
+        raise ProtocolError("audio.data: expected base64") from error
+
+
+def cut_of(message: CancelledMessage | CutMessage) -> Cut:
+    """Return the spoken and the remaining text that a server has reported."""
+    return Cut(message.text_spoken, message.text_remaining, message.partial)
+
+
+def error_of(message: ErrorMessage) -> VoiceAgentError:
+    """Return a server's error as an exception of this package."""
+    try:
+        code = ErrorCode(message.code)
+    except ValueError:  # from a newer server: only `retryable` is known about it
+        kind = OverloadedError if message.retryable else InvalidRequestError
+        return kind(f"{message.code}: {message.message}", retry_after_ms=message.retry_after_ms)
+    return class_of(code)(
+        message.message,
+        code=code,
+        retry_after_ms=message.retry_after_ms,
+        spoken_chars=message.spoken_chars,
+        dropped=message.dropped,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +450,8 @@ class ClientConnection:
         match message:
             case AudioBase64Message():
                 record = self._opened(message.context_id, "audio")
-                return self._add_audio(record, message.seq, message.sample_offset, message.pcm)
+                pcm = parse_base64_audio(message)
+                return self._add_audio(record, message.seq, message.sample_offset, pcm)
             case ContextOpened():
                 self._set_opened(message)
             case WordsMessage():

@@ -8,7 +8,7 @@ is checked in `server_connection` and `client_connection`.
 
 import math
 import struct
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, cast
@@ -38,14 +38,8 @@ from voiceagent_tts.core import (
     ms_to_samples,
     samples_to_ms,
 )
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-    class_of,
-)
-from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.refusals import refusal_of
 
 SUBPROTOCOL = "tts.v1"
 PROTOCOL_VERSION = "1.2"
@@ -441,10 +435,6 @@ class _CutFields(_ServerMessage):
         spoken, remaining = cut.text_spoken, cut.text_remaining
         return cls(text_spoken=spoken, text_remaining=remaining, partial=cut.is_partial, **fields)
 
-    def to_cut(self) -> Cut:
-        """The spoken and the remaining text as a `Cut`."""
-        return Cut(self.text_spoken, self.text_remaining, self.partial)
-
 
 class CancelledMessage(_CutFields):
     """The context has stopped; only its `done` follows."""
@@ -523,21 +513,6 @@ class ErrorMessage(_ServerMessage):
             dropped=error.dropped,
         )
 
-    def to_error(self) -> VoiceAgentError:
-        """The server's error as an exception of this package."""
-        try:
-            code = ErrorCode(self.code)
-        except ValueError:  # from a newer server: only `retryable` is known about it
-            kind = OverloadedError if self.retryable else InvalidRequestError
-            return kind(f"{self.code}: {self.message}", retry_after_ms=self.retry_after_ms)
-        return class_of(code)(
-            self.message,
-            code=code,
-            retry_after_ms=self.retry_after_ms,
-            spoken_chars=self.spoken_chars,
-            dropped=self.dropped,
-        )
-
 
 class DrainingMessage(_ServerMessage):
     """The server opens no more contexts; it closes when all are done, or at the deadline."""
@@ -569,18 +544,6 @@ class AudioBase64Message(_ServerMessage):
         return cls(
             context_id=context_id, seq=audio.seq, sample_offset=audio.sample_offset, data=data
         )
-
-    @property
-    def pcm(self) -> bytes:
-        """The decoded samples.
-
-        Raises:
-            ProtocolError: `data` is not base64.
-        """
-        try:
-            return b64decode(self.data, validate=True)
-        except ValueError as error:
-            raise ProtocolError("audio.data: expected base64") from error
 
 
 ServerMessage = (

@@ -42,6 +42,7 @@ from voiceagent_tts.protocol.client_connection import (
     ClientEvent,
     OpenOptions,
     VoiceOptions,
+    error_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
@@ -272,7 +273,7 @@ class Reply:
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage():
-                raise event.to_error()
+                raise error_of(event)
             case WordsMessage():
                 words = [self._turn.to_turn(timestamp) for timestamp in event.timestamps()]
                 self._hooks.on_words(self._turn.context_id, words)

@@ -33,7 +33,7 @@ from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent, error_of
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
     ErrorMessage,
@@ -312,7 +312,7 @@ class TurnTTSService(TTSService):
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage() if turn:
-                await self._recover_from(turn, event.to_error())
+                await self._recover_from(turn, error_of(event))
             case ErrorMessage(context_id=None):
                 await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
             case _:
