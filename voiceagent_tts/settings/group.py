@@ -22,16 +22,6 @@ class Needs:
     def __init__(self, *any_of: str) -> None:
         self.any_of = any_of
 
-    def is_met(self, settings: object) -> bool:
-        """Whether the settings have one of them."""
-        return any(_has(settings, each) for each in self.any_of)
-
-
-def _has(settings: object, need: str) -> bool:
-    name, _, value = need.partition("=")
-    found = getattr(settings, name)
-    return found == value if value else bool(found)
-
 
 class SettingsGroup(BaseModel):
     """Settings of one subject. Unknown names and infinite numbers are refused; empty is unset.

@@ -8,6 +8,9 @@ from voiceagent_tts.seam.engine_kind import EngineKind, MakeEngine, WorkerSpec
 if TYPE_CHECKING:
     from voiceagent_tts.config import Settings
 
+UPSTREAM_KEY = "VOICEAGENT_TTS_UPSTREAM_KEY"
+"""The variable of the worker's environment that has the key for the upstream."""
+
 
 class UpstreamKind(EngineKind):
     """Has one worker; also for the contexts that another engine has no row for."""
@@ -22,8 +25,6 @@ class UpstreamKind(EngineKind):
 
     def worker_specs(self, settings: "Settings") -> dict[str, WorkerSpec]:
         """Return the one worker; the setting `rows` is that of another engine it stands in for."""
-        from voiceagent_tts.config import UPSTREAM_KEY
-
         key = settings.upstream_key
         spec = WorkerSpec(
             self.name,
