@@ -9,8 +9,8 @@ from typing import cast, get_args
 
 import numpy as np
 import pytest
-from fastapi import WebSocket
 import soundfile
+from fastapi import WebSocket
 from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosedOK
 
@@ -273,8 +273,8 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    no_socket: Any = None
-    socket = SocketWriter(no_socket, shared_server.state, connection, "s", on_over=lambda _: None)
+    unused = cast("WebSocket", None)
+    socket = SocketWriter(unused, shared_server.state, connection, "s", on_over=lambda _: None)
     writer = ContextWriter(socket, message, context)
     context.push_text("Hello.")
     context.finish()

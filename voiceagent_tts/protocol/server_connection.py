@@ -3,13 +3,13 @@
 The caller reads messages from its socket and passes them to `receive`. It sends what the other
 methods return, immediately and in the order of the calls. For each context the server sends
 `[opened] (audio | words | words_moved | flushed | warning)* [cancelled] done`; `error`, `cut` and
-`pong` answer the client and may come in between. A `Dialect` decides how messages look: `TtsV1`, or
-one of `plugins.dialects`.
+`pong` answer the client and may come in between. A `Dialect` decides how messages look: as in
+`tts.v1`, or as in another protocol of `plugins.dialects`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn
 
 from voiceagent_tts.core import Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
@@ -84,26 +84,21 @@ Closing = tuple[int, str]  # code and reason with which to close a socket
 Command = ClientMessage | Answer  # commands to the server from a client's messages
 
 
-class Dialect(Protocol):
-    """Translates the messages of one socket to and from `tts.v1`; may keep the socket's state."""
+class Dialect:
+    """Translates the messages of one socket to and from `tts.v1`; here they are `tts.v1` already.
 
-    @property
-    def is_sequential(self) -> bool:
-        """Whether contexts speak one after the other, in the order of their opening."""
-        ...
+    The protocols of other servers are subclasses, which may keep the socket's state.
 
-    @property
-    def closing(self) -> Closing | None:
-        """How to close the socket once what `write` returned is sent; None to keep it open."""
-        ...
+    Attributes:
+        is_sequential: whether contexts speak one after the other, in the order of their opening.
+        closing: how to close the socket once what `write` returned is sent; None to keep it open.
+        late: makes the messages that come before what `write` has just returned; None for none. It
+            is called when it is their turn to be sent, in the order of the calls of `write`.
+    """
 
-    @property
-    def late(self) -> MakeMessages | None:
-        """Makes the messages that come before what `write` has just returned; None for none.
-
-        To be called when it is their turn to be sent, in the order of the calls of `write`.
-        """
-        ...
+    is_sequential: ClassVar[bool] = False
+    closing: Closing | None = None
+    late: MakeMessages | None = None
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """Parse a text message of the client into commands, in order.
@@ -112,22 +107,6 @@ class Dialect(Protocol):
             RefusedMessageError: it is not a message of this dialect, or is longer than `max_bytes`;
                 the state of the dialect has not changed.
         """
-        ...
-
-    def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
-        """Translate `message` into what this client expects: any number of WebSocket messages."""
-        ...
-
-
-class TtsV1:
-    """The project's own dialect: `tts.v1`, unchanged."""
-
-    is_sequential = False
-    closing = None
-    late = None
-
-    def read(self, data: str, max_bytes: int) -> list[Command]:
-        """See `Dialect.read`."""
         message = parse_client_message(data)
         context_id = getattr(message, "context_id", None)
         refuses_open = isinstance(message, ContextOpen)
@@ -135,7 +114,7 @@ class TtsV1:
         return [message]
 
     def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
-        """See `Dialect.write`."""
+        """Translate `message` into what this client expects: any number of WebSocket messages."""
         return [message.encode()]
 
 
@@ -182,7 +161,7 @@ class ServerConnection:
         *,
         max_tombstones: int = MAX_TOMBSTONES,
     ) -> None:
-        self.dialect = dialect or TtsV1()
+        self.dialect = dialect or Dialect()
         self._limits = limits
         self._max_tombstones = max_tombstones
         self._contexts: dict[str, _Context] = {}

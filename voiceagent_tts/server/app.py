@@ -21,7 +21,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.hooks import plugin_modules
-from voiceagent_tts.protocol.server_connection import TtsV1
+from voiceagent_tts.protocol.server_connection import Dialect
 from voiceagent_tts.server import auth, routes
 from voiceagent_tts.server.error_answers import answer_errors, refuse
 from voiceagent_tts.server.held import HOLD, Hold
@@ -65,7 +65,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.include_router(routes.router)
 
     async def serve(websocket: WebSocket) -> None:
-        await serve_socket(state, websocket, lambda _: TtsV1())
+        await serve_socket(state, websocket, lambda _: Dialect())
 
     add_socket(app, "/v1/tts/ws", serve)
     for plugin in plugin_modules("server"):
