@@ -56,10 +56,10 @@ from voiceagent_tts.protocol.refusals import (
     context_not_found,
 )
 
-WireMessages = list[str | bytes]  # WebSocket messages to send, in order
-
 MakeMessages = Callable[[], list[str]]
-"""Makes expensive messages, such as compressed audio; called in a thread."""
+"""Makes expensive messages, such as compressed audio: in a thread, when it is their turn."""
+
+WireMessages = list[str | bytes | MakeMessages]  # WebSocket messages to send, in order
 
 MAX_TOMBSTONES = 4_096
 """Maximum number of ids of ended contexts that a server remembers, to refuse their reuse."""
@@ -92,13 +92,10 @@ class Dialect:
     Attributes:
         is_sequential: whether contexts speak one after the other, in the order of their opening.
         closing: how to close the socket once what `write` returned is sent; None to keep it open.
-        late: makes the messages that come before what `write` has just returned; None for none. It
-            is called when it is their turn to be sent, in the order of the calls of `write`.
     """
 
     is_sequential: ClassVar[bool] = False
     closing: Closing | None = None
-    late: MakeMessages | None = None
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """Parse a text message of the client into commands, in order.

@@ -38,7 +38,7 @@ from voiceagent_tts.protocol.messages import (
     ProvenanceFields,
     WordList,
 )
-from voiceagent_tts.protocol.server_connection import MakeMessages, WireMessages
+from voiceagent_tts.protocol.server_connection import WireMessages
 from voiceagent_tts.server.admission import AdmittedContext, Origin, options_of
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -70,7 +70,6 @@ class Outgoing:
 
     messages: WireMessages
     on_sent: Callable[[], None] = lambda: None
-    late: MakeMessages | None = None
 
 
 class SocketContext:
@@ -339,7 +338,7 @@ class ContextWriter:
                     self._after_audio = event
                 case ContextDone():
                     self.done = event
-                    return Outgoing(self._encode_done(event), late=self._connection.dialect.late)
+                    return Outgoing(self._encode_done(event))
                 case ContextCancelled():
                     return Outgoing(self._encode(event), self._observe_cancel)
                 case _:
@@ -395,7 +394,7 @@ class ContextWriter:
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
         on_sent = functools.partial(self._on_audio_sent, samples)
-        return Outgoing(messages, on_sent, self._connection.dialect.late)
+        return Outgoing(messages, on_sent)
 
     def _to_clock(self, sample_offset: int) -> int:
         """How many samples at 24 kHz become `sample_offset` at the client's rate, at most."""

@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import structlog
@@ -36,7 +36,13 @@ from voiceagent_tts.protocol.messages import (
     SessionUpdate,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, ServerConnection
+from voiceagent_tts.protocol.server_connection import (
+    Answer,
+    Command,
+    Dialect,
+    MakeMessages,
+    ServerConnection,
+)
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server import auth
 from voiceagent_tts.server.admission import Origin
@@ -295,14 +301,14 @@ class SocketWriter:
         self._refusals_in_a_row = 0
         self._second_began_at = 0.0
         self._lines_in_second = 0
-        self._answers: deque[str | bytes | Callable[[], list[str]]] = deque()
+        self._answers: deque[str | bytes | MakeMessages] = deque()
         self._answers_bytes = 0
         self._ready: deque[str] = deque()  # contexts with something to send, each once
         self._closing: tuple[int, str] | None = None
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
 
-    def answer(self, messages: Iterable[str | bytes | Callable[[], list[str]]]) -> None:
+    def answer(self, messages: Iterable[str | bytes | MakeMessages]) -> None:
         """Send `messages` before the messages of the contexts."""
         for message in messages:
             self._answers.append(message)
@@ -420,7 +426,7 @@ class SocketWriter:
         answer = self._answers.popleft()
         self._answers_bytes -= sys.getsizeof(answer)
         self._has_room.set()
-        return Outgoing([], late=answer) if callable(answer) else Outgoing([answer])
+        return Outgoing([answer])
 
     def _next_of_contexts(self) -> Outgoing | None:
         context_id = self._ready.popleft()
@@ -446,22 +452,23 @@ class SocketWriter:
         return not self._is_sequential or context_id == next(iter(self.contexts))
 
     async def _send(self, outgoing: Outgoing) -> None:
-        if outgoing.late is not None:
-            from voiceagent_tts.server.encoding import made_late  # here: for dialects that compress
-
-            owner = caller_of(self._websocket.scope).owner
-            await self._send_all(await made_late(outgoing.late, owner))
-        await self._send_all(outgoing.messages)
+        for message in outgoing.messages:
+            for each in await self._made(message) if callable(message) else [message]:
+                await self._send_one(each)
         outgoing.on_sent()
 
-    async def _send_all(self, messages: Sequence[str | bytes]) -> None:
+    async def _made(self, make: MakeMessages) -> list[str]:
+        from voiceagent_tts.server.encoding import STREAMS, computed  # for dialects that compress
+
+        return await computed(STREAMS, caller_of(self._websocket.scope).owner, make)
+
+    async def _send_one(self, message: str | bytes) -> None:
         try:
             async with asyncio.timeout(SLOW_CONSUMER_S):
-                for message in messages:
-                    if isinstance(message, str):
-                        await self._websocket.send_text(message)
-                    else:
-                        await self._websocket.send_bytes(message)
+                if isinstance(message, str):
+                    await self._websocket.send_text(message)
+                else:
+                    await self._websocket.send_bytes(message)
         except TimeoutError:
             self.state.metrics.slow_consumers.inc()
             self._log.warning("slow_consumer")

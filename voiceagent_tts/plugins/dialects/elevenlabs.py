@@ -205,7 +205,6 @@ class ElevenLabs(Dialect):
 
     def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
         """See `Dialect.write`."""
-        self.late = None
         match message:
             case ContextOpened():
                 self._handles[message.handle] = message.context_id
@@ -241,8 +240,7 @@ class ElevenLabs(Dialect):
         """Messages with audio; those with compressed audio are made later."""
         if self._format.container is None or context.handle is None:
             return [*make()]
-        self.late = make  # without `self`: the two would form a cycle
-        return []
+        return [make]
 
     def _error(self, message: ErrorMessage) -> WireMessages:
         if message.code == ErrorCode.CONTEXT_EXISTS and message.context_id is not None:
