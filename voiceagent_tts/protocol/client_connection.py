@@ -57,9 +57,7 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import (
     ProtocolError,
     WireState,
-    context_closed,
-    context_exists,
-    context_not_found,
+    context_refusal,
     refusal_of,
 )
 
@@ -289,7 +287,7 @@ class ClientConnection:
                 code=ErrorCode.DRAINING,
             )
         if context_id in self._records:
-            raise context_exists(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_EXISTS, context_id)
         unknown = options.keys() - OpenOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"open() has no option {', '.join(sorted(unknown))}")
@@ -381,13 +379,13 @@ class ClientConnection:
         """
         record = self._records.get(context_id)
         if record is None:
-            raise context_not_found(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_NOT_FOUND, context_id)
         return record
 
     def _accepting_text(self, context_id: str) -> ContextRecord:
         record = self.record(context_id)
         if not record.accepts_text:
-            raise context_closed(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_CLOSED, context_id)
         return record
 
     def _encode(self, message: ClientMessage) -> str:

@@ -51,9 +51,7 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import (
     RefusedMessageError,
     WireState,
-    context_closed,
-    context_exists,
-    context_not_found,
+    context_refusal,
 )
 
 MakeMessages = Callable[[], list[str]]
@@ -162,7 +160,8 @@ class ServerConnection:
         self._limits = limits
         self._max_tombstones = max_tombstones
         self._contexts: dict[str, _Context] = {}
-        self._tombstones = bytearray()  # hashes of ids, oldest first; ids may have any length
+        # Hashes of ids, the oldest first; a set of as many would take nine times the memory.
+        self._tombstones = bytearray()
         self._handles_used = 0
         self._defaults: dict[str, Any] = {}  # from `session.update`
         self._is_draining = False
@@ -224,7 +223,7 @@ class ServerConnection:
     def _open(self, message: ContextOpen) -> list[ClientMessage]:
         context_id = message.context_id
         if self._is_known(context_id):
-            raise context_exists(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_EXISTS, context_id)
         self._refuse_if_full(context_id)
         self._handles_used += 1
         self._contexts[context_id] = _Context(self._handles_used, message.audio)
@@ -289,13 +288,14 @@ class ServerConnection:
 
     def _refuse_unknown(self, context_id: str) -> None:
         if not self._is_known(context_id):
-            raise context_not_found(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_NOT_FOUND, context_id)
 
     def _accepting_text(self, context_id: str) -> _Context:
-        self._refuse_unknown(context_id)
         context = self._contexts.get(context_id)
+        if context is None:
+            self._refuse_unknown(context_id)
         if context is None or context.state is not WireState.OPEN:
-            raise context_closed(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_CLOSED, context_id)
         return context
 
     def _add_tombstone(self, context_id: str) -> None:
@@ -401,10 +401,16 @@ class ServerConnection:
         words_final: WordList | None = None,
         provenance: ProvenanceFields | None = None,
     ) -> WireMessages:
-        """Last message of a context; follows the `error` of a context that could not be opened."""
-        context = self._contexts.pop(context_id)
+        """Last message of a context; follows the `error` of a context that could not be opened.
+
+        A context whose cancel was answered is `cancelled`, even if it fails afterwards.
+        """
+        context = self._contexts[context_id]
+        if context.state is WireState.CANCELLED:
+            reason = "cancelled"
+        assert context.state is WireState.CANCELLED or reason != "cancelled", context_id
+        del self._contexts[context_id]
         self._add_tombstone(context_id)
-        assert (context.state is WireState.CANCELLED) == (reason == "cancelled"), reason
         message = DoneMessage(
             context_id=context_id,
             reason=reason,

@@ -37,8 +37,9 @@ from voiceagent_tts.server.connections import (
 )
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
-MAX_MESSAGE_BYTES = 640 << 10
-"""What is read of a message, to refuse it: a text of 100,000 characters, each of them escaped."""
+MAX_READ_BYTES = 640 << 10
+"""Maximum size of a message that is read, to be refused by the protocol: a text of 100,000
+characters, each of them escaped."""
 PING_INTERVAL_S = 20.0  # time between keepalive pings, and for the answer
 _SEND_BUFFER_BYTES = 64 * 1024
 _GIVE_BACK_S = 20.0  # time between two looks whether freed memory can go back to the system
@@ -152,10 +153,6 @@ class RunningServer:
         """Address of `tts.v1`."""
         return f"ws{self.url.removeprefix('http')}/v1/tts/ws"
 
-    async def drain(self, is_hurried: Callable[[], bool] = lambda: False) -> None:
-        """Let open contexts finish within `drain_s` unless `is_hurried`, then close the sockets."""
-        await self.state.drain(self.state.settings.drain_s, is_hurried)
-
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[RunningServer]:
@@ -263,7 +260,7 @@ async def serve(
         stack.callback(giving_back.cancel)
         on_ready(server)
         await asyncio.wait({server.serving, ended}, return_when=asyncio.FIRST_COMPLETED)
-        await server.drain(hurried.is_set)
+        await server.state.drain(settings.drain_s, hurried.is_set)
 
 
 def _uvicorn_config(
@@ -274,7 +271,7 @@ def _uvicorn_config(
         http=RequestProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws=SocketProtocol,
-        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_max_size=MAX_READ_BYTES,
         ws_ping_interval=PING_INTERVAL_S,
         ws_ping_timeout=PING_INTERVAL_S,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory
