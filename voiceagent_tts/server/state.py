@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones, VoiceFolder
     from voiceagent_tts.lexicon import Entries
     from voiceagent_tts.server.access import Access
+    from voiceagent_tts.server.voice_lists import VoiceLists
     from voiceagent_tts.server.voice_records import VoiceRecords
     from voiceagent_tts.server.websocket import Session
     from voiceagent_tts.word_times.processes import Aligners
@@ -201,6 +202,13 @@ class ServerState:
         from voiceagent_tts.server.voice_records import VoiceRecords
 
         return VoiceRecords(VoiceFolder(self.settings.clones_folder))
+
+    @cached_property
+    def voice_lists(self) -> "VoiceLists":
+        """Makes the lists of voices; loaded when a client first asks for one."""
+        from voiceagent_tts.server.voice_lists import VoiceLists
+
+        return VoiceLists(self)
 
     @property
     def clones(self) -> "VoiceFolder":

@@ -37,7 +37,6 @@ from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.routes import VoiceLists
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -71,8 +70,8 @@ def error_body(error: VoiceAgentError) -> dict[str, Any]:
 @router.get("/v1/voices", response_model=dict[str, Any])
 async def list_voices(request: Request) -> Response:
     """List the voices, the default first, as ElevenLabs' API does."""
-    lists: VoiceLists = request.app.state.voice_lists
-    return await lists.answer(_voices, request)
+    state: ServerState = request.app.state.server
+    return await state.voice_lists.answer(_voices, request)
 
 
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Lists of the voices that a caller may use; loaded when a client first asks for one."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request, Response
+
+from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.voices import ListedVoice, Voice
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.voice_records import VoiceRecord
+
+_Make = Callable[[ServerState, str | None], Any]
+
+
+class VoiceLists:
+    """Makes the lists of voices in threads, one at a time: each has the record of every clone.
+
+    Requests of a key that wait for the same list get the same.
+    """
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._lane = asyncio.Lock()
+        self._waiting: dict[tuple[_Make, str | None], asyncio.Task[bytes]] = {}
+
+    async def answer(self, make: _Make, request: Request) -> Response:
+        """The answer to a request for what `make` returns for its key."""
+        wanted = make, caller_of(request.scope).key_id
+        if wanted not in self._waiting:
+            self._waiting[wanted] = asyncio.create_task(self._make(*wanted))
+        data = await asyncio.shield(self._waiting[wanted])  # a client that goes leaves it to others
+        return Response(data, media_type="application/json")
+
+    async def _make(self, make: _Make, key_id: str | None) -> bytes:
+        async with self._lane:
+            del self._waiting[make, key_id]  # voices may change from now on
+            return await asyncio.to_thread(
+                lambda: json.dumps(make(self._state, key_id), ensure_ascii=False).encode()
+            )
+
+
+def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
+    """The voices of a key; reads the file of each clone."""
+    book = state.synthesizer.voices_of(key_id)
+    listed = book.listed()
+    has_clones = any(voice.stored for voice in listed)
+    records = state.voice_records.voices() if has_clones else {}
+    capabilities = {
+        name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
+    }
+    return {
+        "voices": [
+            {
+                "id": voice.details.name,
+                "name": voice.details.name,
+                "kind": voice.details.kind,
+                "alias_of": voice.alias_of,
+                "language": voice.details.language,
+                "gender": voice.details.gender,
+                "languages": book.languages(
+                    Voice(voice.details.name, voice.worker), capabilities[voice.worker]
+                ),
+                "takes_instruct": capabilities[voice.worker].takes_instruct,
+                "needs_instruct": capabilities[voice.worker].needs_instruct,
+                "voice_id": _field(records, voice, "id"),
+                "tag": _field(records, voice, "tag"),
+            }
+            for voice in listed
+        ],
+        **state.new_voices(),
+    }
+
+
+def _field(records: "dict[str, VoiceRecord]", voice: ListedVoice, field: str) -> str | None:
+    """A field of a clone's record; None for a clone without one, and for other voices."""
+    record = records.get(voice.stored)
+    return None if record is None else getattr(record, field)
