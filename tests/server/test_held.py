@@ -79,7 +79,7 @@ async def test_a_long_text_is_packed_in_parts(monkeypatch: pytest.MonkeyPatch) -
             said.cut(at) for at in range(0, 700, 7)
         ]
         await asyncio.sleep(0)
-    packed = texts._of_callers["key"].find(("session", "context"))
+    packed = texts._of_callers["key"].get(("session", "context"))
     assert packed is not None and not packed.unpacked
     assert packed.size_bytes == 600 + 640 + 40 * 16
 
