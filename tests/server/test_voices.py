@@ -71,7 +71,7 @@ async def test_lists_are_made_one_at_a_time(
         making.pop()
         return []
 
-    monkeypatch.setattr(shared_server.state.synthesizer.voices, "listed", names)
+    monkeypatch.setattr(shared_server.state.synthesizer.voices, "names", names)
     asking = [asyncio.create_task(http.get("/v1/audio/voices")) for _ in range(20)]
     await until(lambda: bool(most), "one is made")
     asked.set()

@@ -84,6 +84,11 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidat
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
 LexiconEntries = Annotated[dict[str, JsonValue], BeforeValidator(_lexicon)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
+Instruct = Annotated[
+    Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None,
+    Field(validation_alias=AliasChoices("instruct", "instructions")),
+]
+"""How to speak, in words, for voices that follow them."""
 Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
 """Speaking rate, pitch unchanged; 1 is the voice's own. The range is that of OpenAI's API."""
 SampleRate = Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000]
@@ -103,17 +108,15 @@ class WireModel(BaseModel):
         hide_input_in_errors=True,  # the input is text to be spoken
     )
 
+    def encode(self) -> str:
+        """JSON of this message, with every field."""
+        return self.model_dump_json()
+
 
 class _ClientMessage(WireModel):
     def encode(self) -> str:
         """JSON of this message; fields that are None are left out."""
         return self.model_dump_json(exclude_none=True)
-
-
-class _ServerMessage(WireModel):
-    def encode(self) -> str:
-        """JSON of this message, with every field."""
-        return self.model_dump_json()
 
 
 # Client to server.
@@ -169,9 +172,7 @@ class ContextDefaults(WireModel, SpeechFields):
     voice: Name | None = None
     language: Name | None = None
     """Name, code or region code of the language; None to detect it for each segment."""
-    instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
-        default=None, validation_alias=AliasChoices("instruct", "instructions")
-    )
+    instruct: Instruct = None
     audio: AudioFormat = AudioFormat()
     timestamps: Literal["word", "none"] = "word"
     max_buffer_delay_ms: Annotated[int, Field(ge=0, le=3000)] = 500
@@ -246,9 +247,7 @@ class Prepare(_ClientMessage):
     type: Literal["prepare"] = "prepare"
     voice: Name | None = None
     language: Name | None = None
-    instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
-        default=None, validation_alias=AliasChoices("instruct", "instructions")
-    )
+    instruct: Instruct = None
 
 
 class Ping(_ClientMessage):
@@ -297,7 +296,7 @@ class SessionLimits(WireModel):
     """Default of the maximum lead of audio over playback, in seconds."""
 
 
-class ReadyMessage(_ServerMessage):
+class ReadyMessage(WireModel):
     """First message of every socket: the session, the version and the limits."""
 
     type: Literal["ready"] = "ready"
@@ -310,7 +309,7 @@ class ReadyMessage(_ServerMessage):
     limits: SessionLimits
 
 
-class ContextOpened(_ServerMessage):
+class ContextOpened(WireModel):
     """The context has a row in the engine.
 
     `handle` names the context in binary messages.
@@ -388,21 +387,21 @@ def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
     }
 
 
-class WordsMessage(WordList, _ServerMessage):
+class WordsMessage(WordList):
     """The next words of a context; sent before playback can reach them."""
 
     type: Literal["words"] = "words"
     context_id: str
 
 
-class WordsMovedMessage(WordList, _ServerMessage):
+class WordsMovedMessage(WordList):
     """Better times of words that were sent by an estimate."""
 
     type: Literal["words_moved"] = "words_moved"
     context_id: str
 
 
-class FlushedMessage(_ServerMessage):
+class FlushedMessage(WireModel):
     """All audio of the text before the flush has been sent; it ends at `audio_ms`."""
 
     type: Literal["flushed"] = "flushed"
@@ -411,7 +410,7 @@ class FlushedMessage(_ServerMessage):
     audio_ms: int
 
 
-class WarningMessage(_ServerMessage):
+class WarningMessage(WireModel):
     """Output is degraded; sent once per code and context."""
 
     type: Literal["warning"] = "warning"
@@ -422,7 +421,7 @@ class WarningMessage(_ServerMessage):
     """A sentence for people: what is degraded, why, and what to do."""
 
 
-class _CutFields(_ServerMessage):
+class _CutFields(WireModel):
     context_id: str
     text_spoken: str
     text_remaining: str
@@ -465,7 +464,7 @@ class ProvenanceFields(BaseModel):
     """Id of the key of the audio's watermark; None for audio without one."""
 
 
-class DoneMessage(_ServerMessage):
+class DoneMessage(WireModel):
     """Last message of a context; every context has exactly one."""
 
     type: Literal["done"] = "done"
@@ -484,7 +483,7 @@ class DoneMessage(_ServerMessage):
     """Where the audio comes from; None for a context without audio."""
 
 
-class ErrorMessage(_ServerMessage):
+class ErrorMessage(WireModel):
     """Something was refused or failed; the socket lives on, and a context ends only by `done`."""
 
     type: Literal["error"] = "error"
@@ -514,21 +513,21 @@ class ErrorMessage(_ServerMessage):
         )
 
 
-class DrainingMessage(_ServerMessage):
+class DrainingMessage(WireModel):
     """The server opens no more contexts; it closes when all are done, or at the deadline."""
 
     type: Literal["draining"] = "draining"
     deadline_ms: int
 
 
-class PongMessage(_ServerMessage):
+class PongMessage(WireModel):
     """Answer to `ping`."""
 
     type: Literal["pong"] = "pong"
     t: int
 
 
-class AudioBase64Message(_ServerMessage):
+class AudioBase64Message(WireModel):
     """Audio for clients that cannot read binary messages: 35 % larger, 100 times the work."""
 
     type: Literal["audio"] = "audio"

@@ -3,18 +3,51 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
+from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.voices import ListedVoice, Voice
+from voiceagent_tts.voices import ALIASES, Voice, VoiceBook
 
 if TYPE_CHECKING:
     from voiceagent_tts.server.voice_records import VoiceRecord
 
 _Make = Callable[[ServerState, str | None], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVoice:
+    """A voice as servers list it; `worker` and `stored` are as in `Voice`."""
+
+    details: VoiceDetails
+    worker: str
+    alias_of: str | None = None  # the voice that an alias stands for
+    stored: str = ""
+
+
+def listed(book: VoiceBook) -> list[ListedVoice]:
+    """Return all voices of a book, the default first, and then the aliases."""
+    names = book.names()
+    own = [_own(book, book.resolve(name)) for name in names]
+    taken = {name.casefold() for name in names}
+    aliases = [alias for alias in ALIASES if names and alias not in taken]
+    return own + [_alias(book, alias) for alias in aliases]
+
+
+def _own(book: VoiceBook, voice: Voice) -> ListedVoice:
+    is_clone = bool(voice.stored)
+    details = VoiceDetails(voice.name, "clone") if is_clone else book.details_of(voice)
+    return ListedVoice(details, voice.worker, stored=voice.stored)
+
+
+def _alias(book: VoiceBook, alias: str) -> ListedVoice:
+    target = _own(book, book.stand_in(alias))
+    details = replace(target.details, name=alias, kind="alias")
+    return ListedVoice(details, target.worker, target.details.name)
 
 
 class VoiceLists:
@@ -47,8 +80,8 @@ class VoiceLists:
 def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
     """The voices of a key; reads the file of each clone."""
     book = state.synthesizer.voices_of(key_id)
-    listed = book.listed()
-    has_clones = any(voice.stored for voice in listed)
+    voices = listed(book)
+    has_clones = any(voice.stored for voice in voices)
     records = state.voice_records.voices() if has_clones else {}
     capabilities = {
         name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
@@ -70,7 +103,7 @@ def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
                 "voice_id": _field(records, voice, "id"),
                 "tag": _field(records, voice, "tag"),
             }
-            for voice in listed
+            for voice in voices
         ],
         **state.new_voices(),
     }

@@ -75,8 +75,10 @@ async def list_voices(request: Request) -> Response:
 
 
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
-    listed = state.synthesizer.voices_of(key_id).listed()
-    return {"voices": [_shown(voice.details) for voice in listed]}
+    from voiceagent_tts.server.voice_lists import listed  # here: few clients ask for it
+
+    voices = listed(state.synthesizer.voices_of(key_id))
+    return {"voices": [_shown(voice.details) for voice in voices]}
 
 
 def _shown(voice: VoiceDetails) -> dict[str, Any]:
