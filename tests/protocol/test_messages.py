@@ -20,6 +20,7 @@ from voiceagent_tts.protocol.client_connection import (
     parse_audio,
     parse_base64_audio,
     parse_server_message,
+    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
@@ -214,13 +215,13 @@ def test_words_survive_the_wire(words: list[WordTimestamp]) -> None:
     """Words at whole milliseconds arrive as they were sent, ends that are unknown included."""
     message = parse_server_message(WordsMessage.of(words, context_id="c").encode())
     assert isinstance(message, WordsMessage)
-    assert message.timestamps() == words
+    assert timestamps_of(message) == words
 
 
 def test_words_without_confidence_are_as_sure_as_exact() -> None:
     """Servers of version 1.0 send `exact` alone."""
     sent = WordList.of([word_with(1.0), word_with(0.5)]).model_dump(exclude={"confidence"})
-    assert [word.confidence for word in WordList.model_validate(sent).timestamps()] == [1.0, 0.0]
+    assert [word.confidence for word in timestamps_of(WordList.model_validate(sent))] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("confidence", [0.0, 0.3, 0.9499999, EXACT_CONFIDENCE, 0.9876, 1.0])
@@ -228,7 +229,7 @@ def test_both_ends_call_the_same_words_exact(confidence: float) -> None:
     """Confidence is rounded down on the wire, to a thousandth."""
     word = word_with(confidence)
     sent = WordList.of([word])
-    (received,) = sent.timestamps()
+    (received,) = timestamps_of(sent)
     assert 0 <= word.confidence - received.confidence <= 0.001
     assert sent.exact == [word.is_exact] == [received.is_exact]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WordTimestamp
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -51,6 +51,7 @@ from voiceagent_tts.protocol.messages import (
     ReadyMessage,
     ServerMessage,
     WarningMessage,
+    WordList,
     WordsMessage,
     WordsMovedMessage,
 )
@@ -129,6 +130,28 @@ def parse_base64_audio(message: AudioBase64Message) -> bytes:
         raise ProtocolError("audio.data: expected base64") from error
 
 
+def timestamps_of(message: WordList) -> list[WordTimestamp]:
+    """Return the words of a message, with times in samples at 24 kHz."""
+    rows = zip(
+        message.words,
+        message.char_start,
+        message.char_end,
+        message.start_ms,
+        message.end_ms,
+        message.confidence,
+        strict=True,
+    )
+    return [
+        WordTimestamp(
+            Word(text, char_start, char_end),
+            ms_to_samples(start_ms),
+            None if end_ms is None else ms_to_samples(end_ms),
+            confidence,
+        )
+        for text, char_start, char_end, start_ms, end_ms, confidence in rows
+    ]
+
+
 def cut_of(message: CancelledMessage | CutMessage) -> Cut:
     """Return the spoken and the remaining text that a server has reported."""
     return Cut(message.text_spoken, message.text_remaining, message.partial)
@@ -186,7 +209,7 @@ class ContextRecord:
     def best_words(self) -> list[WordTimestamp]:
         """The words with the best times known: at the end, the server may have better ones."""
         final = self.done and self.done.words_final
-        return final.timestamps() if final else self.words
+        return timestamps_of(final) if final else self.words
 
     @property
     def accepts_text(self) -> bool:
@@ -490,14 +513,14 @@ class ClientConnection:
 
     def _add_words(self, message: WordsMessage) -> None:
         record = self._opened(message.context_id, "words")
-        for timestamp in message.timestamps():
+        for timestamp in timestamps_of(message):
             _check_order(record, timestamp)
             record.words.append(timestamp)
             record.last_start_sample = timestamp.start_sample
 
     def _move_words(self, message: WordsMovedMessage) -> None:
         words = self._opened(message.context_id, "words_moved").words
-        moved = {timestamp.word: timestamp for timestamp in message.timestamps()}
+        moved = {timestamp.word: timestamp for timestamp in timestamps_of(message)}
         places = [place for place, each in enumerate(words) if each.word in moved]
         if len(places) != len(message.words):
             raise ProtocolError("words_moved: expected words that were sent before")

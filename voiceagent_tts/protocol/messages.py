@@ -33,9 +33,7 @@ from voiceagent_tts.core import (
     TRACEPARENT,
     Cut,
     Encoding,
-    Word,
     WordTimestamp,
-    ms_to_samples,
     samples_to_ms,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
@@ -354,22 +352,6 @@ class WordList(WireModel):
         """Build a message from `timestamps`; `fields` are its other fields."""
         given: dict[str, Any] = {**_columns(tuple(timestamps)), **fields}
         return cls.model_construct(None, **given)  # what is built here is valid
-
-    def timestamps(self) -> list[WordTimestamp]:
-        """These words, with times in samples at 24 kHz."""
-        rows = zip(
-            self.words, self.char_start, self.char_end, self.start_ms, self.end_ms, self.confidence,
-            strict=True,
-        )  # fmt: skip
-        return [
-            WordTimestamp(
-                Word(text, char_start, char_end),
-                ms_to_samples(start_ms),
-                None if end_ms is None else ms_to_samples(end_ms),
-                confidence,
-            )
-            for text, char_start, char_end, start_ms, end_ms, confidence in rows
-        ]
 
 
 def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:

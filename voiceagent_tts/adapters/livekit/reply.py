@@ -43,6 +43,7 @@ from voiceagent_tts.protocol.client_connection import (
     OpenOptions,
     VoiceOptions,
     error_of,
+    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
@@ -275,11 +276,11 @@ class Reply:
             case ErrorMessage():
                 raise error_of(event)
             case WordsMessage():
-                words = [self._turn.to_turn(timestamp) for timestamp in event.timestamps()]
+                words = [self._turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
                 self._hooks.on_words(self._turn.context_id, words)
                 self._expect_new_words()
             case WordsMovedMessage():
-                better = map(self._turn.to_turn, event.timestamps())
+                better = map(self._turn.to_turn, timestamps_of(event))
                 self._playout.correct(better, self._turn.context_start)
             case DoneMessage():
                 await self._finish_context(event)
@@ -365,7 +366,7 @@ class Reply:
             self._playout.forget_unheard()
             self._turn.close_context(self._playout.char_end)
         else:
-            final = done.words_final.timestamps() if done.words_final else []
+            final = timestamps_of(done.words_final) if done.words_final else []
             better = [self._turn.to_turn(each) for each in final]
             context_start = self._turn.context_start
             words = self._turn.finish_context(done.chars)
