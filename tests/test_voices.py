@@ -205,7 +205,7 @@ def test_documented_names_are_voices_of_every_server(alias: str) -> None:
     assert shown[alias].details.kind == "alias"
     assert alias == "default" or shown[alias].details.gender == ALIASES[alias]
     assert book.resolve("default") == book.resolve(None) == Voice("Ryan", "a")
-    assert next(iter(listed)) == "Ryan"
+    assert next(iter(shown)) == "Ryan"
 
 
 def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_other(
