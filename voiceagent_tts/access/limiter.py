@@ -78,10 +78,8 @@ _RETRY_S = 0.5
 _MOST_RELEASED = 1000
 """Leases in one command, which a busy Redis must answer in time."""
 _FREEING_S = 1.0
-"""Longest wait for the row of a context that is over: after a barge-in the next turn opens at once.
-"""
-_BUSY_RETRY_S = 1.0
-"""What a client is told that has too many contexts open: their ends are not known."""
+"""Longest wait for the row of a context that is ending, so that the turn after a barge-in opens."""
+_BUSY_RETRY_S = 1.0  # suggested to a client with too many contexts, whose ends are not known
 
 _log = structlog.get_logger(__name__)
 
