@@ -27,6 +27,12 @@ ENCODED_SAMPLE_BYTES: dict[Encoding, int] = {
 }
 
 
+DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
+"""Why a context has ended."""
+CutBasis = Literal["played_ms", "clock"]
+"""Source of the played time of a cut: the client, or the server's playout clock."""
+
+
 class WarningCode(StrEnum):
     """Stable names of the ways in which a context is spoken worse than its client may expect."""
 

@@ -32,6 +32,8 @@ from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     TRACEPARENT,
     Cut,
+    CutBasis,
+    DoneReason,
     Encoding,
     WordTimestamp,
     samples_to_ms,
@@ -91,8 +93,6 @@ Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
 """Speaking rate, pitch unchanged; 1 is the voice's own. The range is that of OpenAI's API."""
 SampleRate = Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000]
 """Sample rate of the audio that a client receives, in Hz; engines generate 24,000 Hz."""
-Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
-Basis = Literal["played_ms", "clock"]
 
 
 class WireModel(BaseModel):
@@ -422,8 +422,7 @@ class CancelledMessage(_CutFields):
 
     type: Literal["cancelled"] = "cancelled"
     audio_sent_ms: int
-    basis: Basis
-    """Source of the played time: the client's `played_ms`, or the server's playout clock."""
+    basis: CutBasis
 
 
 class CutMessage(_CutFields):
@@ -451,7 +450,7 @@ class DoneMessage(WireModel):
 
     type: Literal["done"] = "done"
     context_id: str
-    reason: Reason
+    reason: DoneReason
     audio_ms: int
     chars: int
     """Number of code points of text that the context received."""

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from voiceagent_tts.core import Cut, WarningCode, WordTimestamp
+from voiceagent_tts.core import Cut, CutBasis, DoneReason, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
     AudioMessage,
-    Basis,
     CancelledMessage,
     ClientMessage,
     Close,
@@ -38,7 +37,6 @@ from voiceagent_tts.protocol.messages import (
     Prepare,
     ProvenanceFields,
     ReadyMessage,
-    Reason,
     ServerMessage,
     SessionLimits,
     SessionUpdate,
@@ -376,7 +374,7 @@ class ServerConnection:
         self._sending(context_id)
         return self.dialect.write(WarningMessage(context_id=context_id, code=code, message=message))
 
-    def cancelled(self, context_id: str, cut: Cut, basis: Basis) -> WireMessages:
+    def cancelled(self, context_id: str, cut: Cut, basis: CutBasis) -> WireMessages:
         """Answer to `cancel`; only `done` may follow."""
         context = self._sending(context_id)
         context.state = WireState.CANCELLED
@@ -393,7 +391,7 @@ class ServerConnection:
     def done(
         self,
         context_id: str,
-        reason: Reason,
+        reason: DoneReason,
         *,
         chars: int,
         ttfa_ms: int | None = None,

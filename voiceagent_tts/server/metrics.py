@@ -21,10 +21,10 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ, DoneReason
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.engine_kind import engine_kinds
-from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
+from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 

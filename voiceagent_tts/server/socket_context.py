@@ -26,6 +26,7 @@ from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     AudioChunk,
+    DoneReason,
     ms_to_samples,
     samples_to_ms,
 )
@@ -51,7 +52,6 @@ from voiceagent_tts.synthesizer.events import (
     ContextWarned,
     ContextWords,
     ContextWordsMoved,
-    DoneReason,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import TimedText
