@@ -86,7 +86,6 @@ async def list_voices(request: Request) -> Response:
     `needs_instruct` whether it is made from one. `can_clone` and `can_design` say whether this
     server makes new voices. Clones have a `voice_id` and a `tag`.
     """
-    from voiceagent_tts.server.voice_lists import voices_of  # here: few clients ask for it
+    from voiceagent_tts.server.voice_lists import lists_of, voices_of  # here: few clients ask
 
-    state: ServerState = request.app.state.server
-    return await state.voice_lists.answer(voices_of, request)
+    return await lists_of(request.app).answer(voices_of, request)

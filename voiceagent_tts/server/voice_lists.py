@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 
 from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
@@ -48,6 +48,13 @@ def _alias(book: VoiceBook, alias: str) -> ListedVoice:
     target = _own(book, book.stand_in(alias))
     details = replace(target.details, name=alias, kind="alias")
     return ListedVoice(details, target.worker, target.details.name)
+
+
+def lists_of(app: FastAPI) -> "VoiceLists":
+    """Return what makes the lists of a server's voices."""
+    if not hasattr(app.state, "voice_lists"):
+        app.state.voice_lists = VoiceLists(app.state.server)
+    return app.state.voice_lists
 
 
 class VoiceLists:

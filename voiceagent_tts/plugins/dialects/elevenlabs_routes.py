@@ -70,8 +70,9 @@ def error_body(error: VoiceAgentError) -> dict[str, Any]:
 @router.get("/v1/voices", response_model=dict[str, Any])
 async def list_voices(request: Request) -> Response:
     """List the voices, the default first, as ElevenLabs' API does."""
-    state: ServerState = request.app.state.server
-    return await state.voice_lists.answer(_voices, request)
+    from voiceagent_tts.server.voice_lists import lists_of  # here: few clients ask for it
+
+    return await lists_of(request.app).answer(_voices, request)
 
 
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from voiceagent_tts.plugins.upstream import UPSTREAM_KEY
 from voiceagent_tts.seam.engine_kind import EngineKind, MakeEngine, WorkerSpec
 
 if TYPE_CHECKING:
     from voiceagent_tts.config import Settings
-
-UPSTREAM_KEY = "VOICEAGENT_TTS_UPSTREAM_KEY"
-"""The variable of the worker's environment that has the key for the upstream."""
 
 
 class UpstreamKind(EngineKind):

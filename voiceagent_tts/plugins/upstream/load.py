@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from voiceagent_tts.plugins.upstream import UPSTREAM_KEY
 from voiceagent_tts.plugins.upstream.engine import CharBudget, UpstreamEngine
-from voiceagent_tts.plugins.upstream.kind import UPSTREAM_KEY
 from voiceagent_tts.plugins.upstream.requests import Upstream
 from voiceagent_tts.plugins.upstream.speech_api import SpeechAPI
 from voiceagent_tts.plugins.upstream.speech_http import OpenAISpeech
