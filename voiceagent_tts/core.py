@@ -34,7 +34,7 @@ CutBasis = Literal["played_ms", "clock"]
 
 
 class WarningCode(StrEnum):
-    """Stable names of the ways in which a context is spoken worse than its client may expect."""
+    """Stable names of the ways in which the output of a context is degraded."""
 
     KANJI_SPELLED_OUT = "kanji_spelled_out"
     INSTRUCT_IGNORED = "instruct_ignored"

@@ -535,7 +535,7 @@ class ClientConnection:
             record.words = [word for word in record.words if word.word.char_end <= char_end]
 
     def _drop_text(self, context_id: str | None, start: int, end: int) -> None:
-        """Remove text that the server has refused; no word behind it has been sent."""
+        """Remove text that the server has refused; no word after it has been sent."""
         record = self._records.get(context_id or "")
         if record is not None:
             record.text = record.text[:start] + record.text[end:]

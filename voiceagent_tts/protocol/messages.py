@@ -475,7 +475,7 @@ class ErrorMessage(WireModel):
     retry_after_ms: int | None = None
     status: int
     spoken_chars: int | None = None
-    """Of `text_lost`: the characters that were spoken; words behind them were not, though sent."""
+    """Of `text_lost`: the characters that were spoken; words after them were not, though sent."""
     dropped: tuple[Count, Count] | None = None
     """Of text that was refused: start and end in the context's text, which goes on without it."""
 

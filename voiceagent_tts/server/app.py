@@ -32,7 +32,7 @@ from voiceagent_tts.server.websocket import add_socket, refuse_other_sockets, se
 
 MAX_BODY_BYTES = 1 << 20
 _FIELDS = 10_000
-"""Values that a JSON body may have beside its text: 64 texts, or a lexicon, with much to spare."""
+"""Values that a JSON body may have besides its text: enough for 64 texts, or for a lexicon."""
 _MARKS = (b",", b"[", b"{")  # one of them stands before each value of a JSON body, except the first
 _MAX_PARSED_CHARS = 4096
 """60 kB of semicolons in a Content-Type are parsed for 80 ms, of `&` in a query for 170 ms."""

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def encoder_threads(name: str) -> ThreadPoolExecutor:
-    """Threads of their own for one kind of answer, which does not queue behind the others."""
+    """Return new threads for one kind of answer, so that it does not wait for other kinds."""
     return ThreadPoolExecutor(_THREADS, name)
 
 
@@ -27,6 +27,6 @@ STREAMS = encoder_threads("stream-encoder")  # for sockets and streamed response
 
 
 async def computed(threads: ThreadPoolExecutor, owner: str, work: Callable[[], _T]) -> _T:
-    """What `work` returns in one of the threads, among other pieces of its owner."""
+    """Return the result of `work`, which runs in one of the threads when it is its turn."""
     async with _places.setdefault((threads, owner), asyncio.Semaphore(2 * _THREADS)):
         return await asyncio.get_running_loop().run_in_executor(threads, work)

@@ -24,7 +24,7 @@ MEMORY_S = 120.0
 """Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
 MAX_TEXTS_BYTES = 16 << 20
 """Memory of one caller's texts; newer ones displace the oldest. About 8,000 turns of a minute."""
-_OVERHEAD_BYTES = 600  # overhead of one text in addition to its characters and words
+_OVERHEAD_BYTES = 600  # of one text, in addition to its characters and words
 _NUMBERS = 4  # of one packed word
 _PACKED_AT_ONCE = 10_000  # words, in one turn of the event loop: 3 ms
 _EXPIRED_AT_ONCE = 64  # old texts that are dropped with a new one: there may be 27,000
@@ -127,7 +127,7 @@ class _Packed:
 
 @dataclass(frozen=True, slots=True)
 class _PackedWords:
-    """The words of a packed text. Each is made when it is asked for: a cut asks for few."""
+    """The words of a packed text, each of which is made on access: a cut needs few of them."""
 
     text: str
     times: "array[int]"

@@ -5,8 +5,7 @@ messages for the client. Both answer through the `SocketWriter` of their socket.
 
 Opening a context and charging its text may take seconds: a worker restarts, Redis is away, a
 lexicon is read. Both happen in a task of the context. What the client sends meanwhile waits in the
-context's inbox, so that no caller of this module waits, and a `cancel` never stands behind
-anything.
+context's inbox, so that no caller of this module waits, and nothing delays a `cancel`.
 """
 
 import asyncio
@@ -99,7 +98,7 @@ class SocketContext:
         self._origin = origin
         self._admitted: AdmittedContext | None = None  # once the context is open
         self._writer: ContextWriter | None = None
-        self._inbox = _Inbox(socket.state.settings.max_text_chars)  # waits for the task
+        self._inbox = _Inbox(socket.state.settings.max_text_chars)  # for the task
         self._dropped_text = ""  # text that still waited at the end
         self._is_over = False  # its `done` was sent as an answer
         # Not longer than it runs: a task that was cancelled names its frames, which name `self`.

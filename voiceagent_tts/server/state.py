@@ -357,7 +357,7 @@ class ErrorForm:
 
 @dataclass(frozen=True, slots=True)
 class ServerHooks:
-    """What a plugin's module `server` adds to; work beside the server is added to `state`.
+    """What a plugin's module `server` adds to; background work is added to `state`.
 
     Attributes:
         app: takes routes, and `websocket.add_socket` takes sockets.
