@@ -1,14 +1,14 @@
 """Build both ends of a `tts.v1` socket without the socket, in the states that tests need."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from voiceagent_tts.protocol.client_connection import ClientConnection
 from voiceagent_tts.protocol.messages import SessionLimits
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
+from voiceagent_tts.protocol.server_connection import ServerConnection
 
 
 def session_limits(**fields: Any) -> SessionLimits:
@@ -27,8 +27,9 @@ def ready_server(**limits: Any) -> ServerConnection:
     return server
 
 
-def send_opened(server: ServerConnection, context_id: str = "c") -> WireMessages:
-    return server.opened(context_id, voice="v", language="en", seed=None, queue_ms=0)
+def send_opened(server: ServerConnection, context_id: str = "c") -> list[str]:
+    opened = server.opened(context_id, voice="v", language="en", seed=None, queue_ms=0)
+    return cast("list[str]", opened)  # a server of tts.v1 sends text
 
 
 def speaking_server(**open_fields: Any) -> ServerConnection:
@@ -40,7 +41,7 @@ def speaking_server(**open_fields: Any) -> ServerConnection:
 
 def connected_ends() -> tuple[ClientConnection, ServerConnection]:
     client, server = ClientConnection(), ServerConnection(session_limits())
-    client.receive(*server.ready(session_id="s", model="m"))
+    client.receive(*cast("list[str]", server.ready(session_id="s", model="m")))
     server.receive(client.open("c"))
     client.receive(*send_opened(server))
     return client, server

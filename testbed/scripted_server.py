@@ -24,6 +24,7 @@ from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
+    DoneReason,
     Word,
     WordTimestamp,
     ms_to_samples,
@@ -41,14 +42,13 @@ from voiceagent_tts.protocol.messages import (
     DrainingMessage,
     ErrorMessage,
     ReadyMessage,
-    Reason,
     SessionLimits,
     WordList,
     WordsMessage,
     WordsMovedMessage,
     parse_client_message,
 )
-from voiceagent_tts.protocol.refusals import context_closed
+from voiceagent_tts.protocol.refusals import context_refusal
 from voiceagent_tts.text.reader import Passage, Reader
 from voiceagent_tts.text.words import split_words
 
@@ -262,7 +262,7 @@ class _TtsV1Voice:
         await self._send(ErrorMessage.of(error, self._context_id).encode())
         await self.end("error")
 
-    async def end(self, reason: Reason | None = None) -> None:
+    async def end(self, reason: DoneReason | None = None) -> None:
         is_limited = self.script.closed_s is not None
         await self._send(
             DoneMessage(
@@ -411,8 +411,8 @@ class ScriptedServer:
                         elif voice.player.accepts_text:
                             voice.text += text
                         else:
-                            refusal = ErrorMessage.of(context_closed(context_id), context_id)
-                            await websocket.send(refusal.encode())
+                            error = context_refusal(ErrorCode.CONTEXT_CLOSED, context_id)
+                            await websocket.send(ErrorMessage.of(error, context_id).encode())
                     case ContextCancel(context_id=context_id):
                         if (player := voices[context_id].player) is not None:
                             cancelling.create_task(player.cancel())

@@ -18,6 +18,7 @@ from voiceagent_tts.clones import (
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.seam.events import Capabilities, VoiceDetails
+from voiceagent_tts.server.voice_lists import listed
 from voiceagent_tts.voices import (
     ALIASES,
     Voice,
@@ -188,7 +189,7 @@ def test_a_voice_of_a_model_comes_before_a_stand_in() -> None:
     """The names of Qwen3-TTS's speakers are theirs where they are, in any letter case."""
     book = VoiceBook({"a": worker("Anyone"), "b": speakers()})
     assert book.resolve("RYAN") == Voice("Ryan", "b")
-    assert "ryan" not in {each.details.name for each in book.listed()}
+    assert "ryan" not in {each.details.name for each in listed(book)}
     assert VoiceBook({"a": worker("Anyone")}).resolve("Ryan") == Voice("Anyone", "a")
 
 
@@ -199,12 +200,12 @@ def test_documented_names_are_voices_of_every_server(alias: str) -> None:
     assert book.resolve(alias) == Voice("Anyone", "a")
     book = VoiceBook({"a": speakers()})
     voice = book.resolve(alias.upper())
-    listed = {each.details.name: each for each in book.listed()}
-    assert listed[alias].alias_of == voice.name
-    assert listed[alias].details.kind == "alias"
-    assert alias == "default" or listed[alias].details.gender == ALIASES[alias]
+    shown = {each.details.name: each for each in listed(book)}
+    assert shown[alias].alias_of == voice.name
+    assert shown[alias].details.kind == "alias"
+    assert alias == "default" or shown[alias].details.gender == ALIASES[alias]
     assert book.resolve("default") == book.resolve(None) == Voice("Ryan", "a")
-    assert next(iter(listed)) == "Ryan"
+    assert next(iter(shown)) == "Ryan"
 
 
 def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_other(
@@ -221,8 +222,8 @@ def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_oth
     for name in (None, *ALIASES):
         assert book.resolve(name) == Voice("anna", "base")
     assert book.resolve("designed") == Voice("designed", "design")
-    assert [each.details.name for each in book.listed()][:2] == ["anna", "designed"]
-    assert {each.alias_of for each in book.listed()[2:]} == {"anna"}
+    assert [each.details.name for each in listed(book)][:2] == ["anna", "designed"]
+    assert {each.alias_of for each in listed(book)[2:]} == {"anna"}
     preset = VoiceBook({"design": design, "preset": worker("Vivian")})
     assert preset.names() == ["Vivian", "designed"]
     assert preset.resolve("default") == Voice("Vivian", "preset")
@@ -241,7 +242,7 @@ def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
     write_file(folder.file("nova"), b"prompt")
     book = VoiceBook({"a": speakers(clone_width=64)}, SeenClones(folder))
     assert book.resolve("nova") == Voice("nova", "a")
-    kinds = [each.details.kind for each in book.listed() if each.details.name == "nova"]
+    kinds = [each.details.kind for each in listed(book) if each.details.name == "nova"]
     assert kinds == ["clone"]
 
 
@@ -336,7 +337,7 @@ def test_a_named_timbre_does_not_hide_an_alias_of_the_default_voice() -> None:
     book = natural_and_robot()
     assert book.resolve("nova") == book.resolve("default") == Voice("heart", "hibari")
     assert book.names() == ["heart", "f3", "de"]
-    (nova,) = [each for each in book.listed() if each.details.name == "nova"]
+    (nova,) = [each for each in listed(book) if each.details.name == "nova"]
     assert (nova.details.kind, nova.alias_of) == ("alias", "heart")
     assert book.resolve("de+nova") == Voice("de+nova", "espeak")
 

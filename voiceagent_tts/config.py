@@ -1,4 +1,4 @@
-"""Settings of the server: the only reader of environment variables and configuration files.
+"""Settings of the server, from its arguments, the environment and a file.
 
 Sources, highest priority first: command-line arguments, `VOICEAGENT_TTS_*` in the environment,
 `voiceagent-tts.toml` in the working directory (or the file that `VOICEAGENT_TTS_CONFIG` names), the
@@ -35,12 +35,9 @@ from voiceagent_tts.settings.plugins import (
 )
 
 _ENV_PREFIX = "VOICEAGENT_TTS_"
-UPSTREAM_KEY = f"{_ENV_PREFIX}UPSTREAM_KEY"
-"""The variable with the key for the upstream, which the server's worker reads, too."""
-CLIENT_KEY = f"{_ENV_PREFIX}API_KEY"  # the variable with the key that clients send
 _OTHER_VARIABLES = ("CONFIG", "URL", "API_KEY", "WORKER_RUNG", "JUDGE_KEY", "WHISPER_KEY")
-"""Variables that are no settings of the server: its file, a client's server and key, what a worker
-tells its successor, and the keys of other servers that commands ask."""
+"""Variables that are not settings of the server: its file, the address and the key that clients
+use, what a worker passes to its successor, and keys for other servers that commands use."""
 _SERVICE_LINK = re.compile(
     r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
@@ -179,31 +176,3 @@ def _near(name: str) -> str | None:
 
 def _setting_names() -> list[str]:
     return [name.upper() for name in Settings.model_fields]
-
-
-def refuse_lone_client_key(settings: Settings) -> None:
-    """Refuse to serve anyone where the environment has a key, but in a client's variable.
-
-    Raises:
-        ValueError: the server would need no key.
-    """
-    if os.environ.get(CLIENT_KEY) and not settings.needs_key and not settings.allow_anonymous:
-        raise ValueError(
-            f"expected the server's keys in {CLIENT_KEY}S, got {CLIENT_KEY}, which is a client's; "
-            f"set {CLIENT_KEY}S, or unset {CLIENT_KEY} to serve this machine without keys"
-        )
-
-
-def key_for(variable: str) -> str:
-    """Return the key of another server that a command asks; empty if there is none."""
-    return os.environ.get(_ENV_PREFIX + variable, "")
-
-
-def upstream_key() -> str | None:
-    """Return the API key for the upstream, in a worker; the server's settings put it there."""
-    return os.environ.get(UPSTREAM_KEY) or None
-
-
-def huggingface_home() -> Path:
-    """Return the folder of downloaded model files."""
-    return Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")

@@ -27,8 +27,14 @@ ENCODED_SAMPLE_BYTES: dict[Encoding, int] = {
 }
 
 
+DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
+"""Why a context has ended."""
+CutBasis = Literal["played_ms", "clock"]
+"""Source of the played time of a cut: the client, or the server's playout clock."""
+
+
 class WarningCode(StrEnum):
-    """Stable names of the ways in which a context is spoken worse than its client may expect."""
+    """Stable names of the ways in which the output of a context is degraded."""
 
     KANJI_SPELLED_OUT = "kanji_spelled_out"
     INSTRUCT_IGNORED = "instruct_ignored"

@@ -78,7 +78,7 @@ class VoiceAgentError(Exception):
         code: stable name of the failure; by default the class's `default_code`.
         retry_after_ms: time after which a retry may succeed; None if unknown.
         spoken_chars: of a context that has lost its text (`text_lost`), the characters that were
-            spoken before; the audio behind them was noise. None for other errors.
+            spoken before; the audio after them was noise. None for other errors.
         dropped: of text that was refused while its context goes on, its start and end in the
             context's text. None for other errors.
     """

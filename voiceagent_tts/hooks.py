@@ -4,7 +4,7 @@ A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names be
 
 - `commands.add_commands(app: typer.Typer)` adds commands of the command line;
 - `server.add_to_server(hooks: ServerHooks)` adds routes, sockets, forms of errors, filters of audio
-  and files, and work beside the server; see `ServerHooks` in `voiceagent_tts.server.state`;
+  and files, and background work; see `ServerHooks` in `voiceagent_tts.server.state`;
 - `audio_files.file_filter(settings)` returns what changes the audio files of the command line, or
   None; see `voiceagent_tts.cli.files`;
 - `certificates.certificate_of(settings)` returns the certificate of a server that ends TLS itself;

@@ -5,7 +5,7 @@ A name that no voice has is an `InvalidRequestError`.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -31,16 +31,6 @@ ALIASES: dict[str, Gender | None] = {
 }
 """Names that every server accepts: `default`, and the voices of OpenAI's API and of Qwen3-TTS with
 their gender."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListedVoice:
-    """A voice as servers list it; `worker` and `stored` are as in `Voice`."""
-
-    details: VoiceDetails
-    worker: str
-    alias_of: str | None = None  # the voice that an alias stands for
-    stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,24 +120,6 @@ class VoiceBook:
             if voice.worker not in self._describing and not self._is_alias(voice.name.casefold()):
                 yield voice.name
 
-    def listed(self) -> list[ListedVoice]:
-        """Return all voices, the default first, and then the aliases."""
-        names = self.names()
-        own = [self._own(self.resolve(name)) for name in names]
-        taken = {name.casefold() for name in names}
-        aliases = [alias for alias in ALIASES if names and alias not in taken]
-        return own + [self._alias(alias) for alias in aliases]
-
-    def _own(self, voice: Voice) -> ListedVoice:
-        is_clone = bool(voice.stored)
-        details = VoiceDetails(voice.name, "clone") if is_clone else self._details_of(voice)
-        return ListedVoice(details, voice.worker, stored=voice.stored)
-
-    def _alias(self, alias: str) -> ListedVoice:
-        target = self._own(self._stand_in(alias))
-        details = replace(target.details, name=alias, kind="alias")
-        return ListedVoice(details, target.worker, target.details.name)
-
     def for_language(self, name: str | None, language: str) -> Voice:
         """Return the voice `name`, or in its place one that speaks `language`.
 
@@ -188,26 +160,26 @@ class VoiceBook:
         if voice.worker not in self._monolingual:
             return voice
         others = [each for each in self._voices.values() if each.worker == voice.worker]
-        gender = self._details_of(voice).gender
+        gender = self.details_of(voice).gender
         return min([voice, *others], key=lambda each: self._mismatch(each, language, gender))
 
     def _mismatch(self, voice: Voice, language: str, gender: Gender | None) -> tuple[bool, ...]:
         made_for = self._made_for(voice)
         code = language.partition("-")[0]
         is_other_accent = language not in (made_for, code)
-        is_other_gender = gender not in (None, self._details_of(voice).gender)
+        is_other_gender = gender not in (None, self.details_of(voice).gender)
         return made_for.partition("-")[0] != code, is_other_accent, is_other_gender
 
     def _made_for(self, voice: Voice) -> str:
         """Code of the language that a voice is made for; empty for a voice of any."""
-        return self._details_of(voice).language or ""
+        return self.details_of(voice).language or ""
 
-    def _stand_in(self, alias: str) -> Voice:
+    def stand_in(self, alias: str) -> Voice:
         """The default voice for `default`, else one of its worker's with the alias's gender."""
         default = self._default()
         gender = ALIASES[alias]
         of_worker = [each for each in self._voices.values() if each.worker == default.worker]
-        matching = [each for each in of_worker if self._details_of(each).gender == gender]
+        matching = [each for each in of_worker if self.details_of(each).gender == gender]
         if gender is None or not matching:
             return default
         siblings = _NAMES_BY_GENDER[gender].split()
@@ -223,9 +195,10 @@ class VoiceBook:
         if name not in ALIASES or known is None:
             return name in ALIASES and bool(self._voices or self._clones)
         is_default = known.worker == next(iter(self._voices.values())).worker
-        return not is_default and self._details_of(known).kind == "preset"
+        return not is_default and self.details_of(known).kind == "preset"
 
-    def _details_of(self, voice: Voice) -> VoiceDetails:
+    def details_of(self, voice: Voice) -> VoiceDetails:
+        """What its worker knows of a voice that is not a clone."""
         return self._details.get(voice.name) or VoiceDetails(voice.name, "speaker")
 
     def resolve(self, name: str | None) -> Voice:
@@ -245,7 +218,7 @@ class VoiceBook:
         if self._clones is not None and (stored := self._clones.find(name)) is not None:
             return self._clone(self._clones, stored)
         if base in ALIASES and not plus and self._is_alias(base):
-            return self._stand_in(base)
+            return self.stand_in(base)
         if known is None or (plus and variant not in self._voices):
             raise InvalidRequestError(
                 f"expected the name of a voice, got {name[:64]!r}; {self._hint(name)}",

@@ -26,7 +26,7 @@ from testbed.raw_websocket import (
 from testbed.server_process import ServerProcess, serving
 from testbed.waiting import PATIENCE_S
 from testbed.wire import Wire
-from voiceagent_tts.server.serve import MAX_MESSAGE_BYTES
+from voiceagent_tts.server.serve import MAX_READ_BYTES
 
 ENDPOINTS = (
     "/v1/tts/ws",
@@ -180,7 +180,7 @@ BROKEN_FRAMES: dict[str, tuple[bytes, tuple[int, ...]]] = {
         frame(TEXT, _BAD_UTF8[:12], fin=False) + frame(CONTINUATION, _BAD_UTF8[12:]),
         (INVALID_DATA,),
     ),
-    "too long": (frame(TEXT, b" " * (MAX_MESSAGE_BYTES + 1)), (TOO_BIG,)),
+    "too long": (frame(TEXT, b" " * (MAX_READ_BYTES + 1)), (TOO_BIG,)),
     "too long in fragments": (
         frame(TEXT, b" ", fin=False)
         + frame(CONTINUATION, b" " * 65_536, fin=False) * 10

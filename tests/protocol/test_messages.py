@@ -15,7 +15,13 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
 )
 from voiceagent_tts.protocol import messages
-from voiceagent_tts.protocol.client_connection import parse_audio, parse_server_message
+from voiceagent_tts.protocol.client_connection import (
+    error_of,
+    parse_audio,
+    parse_base64_audio,
+    parse_server_message,
+    timestamps_of,
+)
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
@@ -184,7 +190,7 @@ def test_audio_survives_its_encoding(message: AudioMessage) -> None:
     text = AudioBase64Message.of("c", message).encode()
     decoded = parse_server_message(text)
     assert isinstance(decoded, AudioBase64Message)
-    assert decoded.pcm == message.pcm
+    assert parse_base64_audio(decoded) == message.pcm
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01" * 15, b"\x02" + bytes(15), bytes(16 + 4_097)])
@@ -209,13 +215,13 @@ def test_words_survive_the_wire(words: list[WordTimestamp]) -> None:
     """Words at whole milliseconds arrive as they were sent, ends that are unknown included."""
     message = parse_server_message(WordsMessage.of(words, context_id="c").encode())
     assert isinstance(message, WordsMessage)
-    assert message.timestamps() == words
+    assert timestamps_of(message) == words
 
 
 def test_words_without_confidence_are_as_sure_as_exact() -> None:
     """Servers of version 1.0 send `exact` alone."""
     sent = WordList.of([word_with(1.0), word_with(0.5)]).model_dump(exclude={"confidence"})
-    assert [word.confidence for word in WordList.model_validate(sent).timestamps()] == [1.0, 0.0]
+    assert [word.confidence for word in timestamps_of(WordList.model_validate(sent))] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("confidence", [0.0, 0.3, 0.9499999, EXACT_CONFIDENCE, 0.9876, 1.0])
@@ -223,7 +229,7 @@ def test_both_ends_call_the_same_words_exact(confidence: float) -> None:
     """Confidence is rounded down on the wire, to a thousandth."""
     word = word_with(confidence)
     sent = WordList.of([word])
-    (received,) = sent.timestamps()
+    (received,) = timestamps_of(sent)
     assert 0 <= word.confidence - received.confidence <= 0.001
     assert sent.exact == [word.is_exact] == [received.is_exact]
 
@@ -251,7 +257,7 @@ def word_with(confidence: float) -> WordTimestamp:
 def test_errors_survive_the_wire(code: ErrorCode, kind: type) -> None:
     """The client raises the class, code and waiting time that the server had."""
     sent = kind("a sentence", code=code, retry_after_ms=250)
-    got = ErrorMessage.of(sent, "c").to_error()
+    got = error_of(ErrorMessage.of(sent, "c"))
     assert type(got) is kind
     assert (got.code, got.message, got.retry_after_ms) == (code, "a sentence", 250)
     assert got.is_retryable == sent.is_retryable
@@ -261,6 +267,6 @@ def test_errors_survive_the_wire(code: ErrorCode, kind: type) -> None:
 def test_a_newer_servers_code_still_says_whether_to_retry(retryable: bool) -> None:
     """A code that this client does not know becomes an error that can be retried, or cannot."""
     message = ErrorMessage(code="sunspots", message="m", retryable=retryable, status=503)
-    error = message.to_error()
+    error = error_of(message)
     assert error.is_retryable is retryable
     assert "sunspots" in error.message

@@ -12,6 +12,7 @@ from testbed.protocol_ends import (
     session_limits,
     speaking_server,
 )
+from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.messages import (
     ContextCut,
@@ -68,6 +69,15 @@ def test_a_spent_id_stays_spent(ending: str) -> None:
     assert server.receive(client_message("cut", played_ms=5)) == [
         ContextCut(context_id="c", played_ms=5)
     ]
+
+
+def test_a_cancelled_context_ends_as_cancelled() -> None:
+    """Also where it fails after the answer to its cancel: the client expects nothing else."""
+    server = speaking_server()
+    server.receive(client_message("cancel"))
+    server.cancelled("c", Cut("", "Hi", is_partial=False), "clock")
+    [done] = server.done("c", "error", chars=2)
+    assert isinstance(done, str) and json.loads(done)["reason"] == "cancelled"
 
 
 def test_tombstones_are_small() -> None:

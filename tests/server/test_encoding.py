@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from voiceagent_tts.server.encoding import made_late
+from voiceagent_tts.server.encoding import STREAMS, computed
 
 
 async def test_a_caller_waits_for_few_pieces_of_another() -> None:
@@ -16,7 +16,7 @@ async def test_a_caller_waits_for_few_pieces_of_another() -> None:
         return []
 
     pieces = [
-        asyncio.create_task(made_late(lambda each=owner: piece(each), owner))
+        asyncio.create_task(computed(STREAMS, owner, lambda each=owner: piece(each)))
         for owner in (*["many"] * 20, "one")
     ]
     for _ in range(3):  # all are waiting for a thread

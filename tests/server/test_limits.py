@@ -29,7 +29,7 @@ from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMe
 from voiceagent_tts.server import app, connections
 from voiceagent_tts.server.connections import RequestProtocol
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.socket_context import MAX_REFUSALS
+from voiceagent_tts.server.websocket import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
 
 KEY = {"additional_headers": {"X-API-Key": "key"}}

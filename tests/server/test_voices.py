@@ -71,9 +71,10 @@ async def test_lists_are_made_one_at_a_time(
         making.pop()
         return []
 
-    monkeypatch.setattr(shared_server.state.synthesizer.voices, "listed", names)
+    monkeypatch.setattr(shared_server.state.synthesizer.voices, "names", names)
     asking = [asyncio.create_task(http.get("/v1/audio/voices")) for _ in range(20)]
-    await until(lambda: bool(most), "one is made")
+    running = shared_server.uvicorn_server.server_state.tasks
+    await until(lambda: bool(most) and len(running) >= len(asking), "one is made, and all wait")
     asked.set()
     answers = [(await each).json() for each in asking]
     assert all(answer == answers[0] for answer in answers)

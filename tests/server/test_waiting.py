@@ -28,7 +28,7 @@ async def server(
 ) -> RunningServer:
     """A server that permits few connections to wait."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(connections, "_MOST_WAITING", _MOST)
+    monkeypatch.setattr(connections, "_MAX_WAITING", _MOST)
     return await start_server(ssl_self_signed=request.param == "TLS")
 
 

@@ -5,11 +5,12 @@ import io
 import json
 import time
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 import pytest
 import soundfile
+from fastapi import WebSocket
 from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosedOK
 
@@ -17,7 +18,6 @@ from testbed.loop_work import loop_work
 from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import Wire, check_coverage
-from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -273,10 +273,9 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    metrics, delivered = shared_server.state.metrics, DeliveredAudio(None)
-    writer = ContextWriter(
-        connection, message, context, delivered, lambda: None, lambda error: None, metrics
-    )
+    unused = cast("WebSocket", None)
+    socket = SocketWriter(unused, shared_server.state, connection, "s", on_over=lambda _: None)
+    writer = ContextWriter(socket, message, context)
     context.push_text("Hello.")
     context.finish()
     while synthesizer.contexts_active:

@@ -75,13 +75,10 @@ Leases = Mapping[str, set[str]]
 _BLOCK_CHARS = 256
 _RENEW_S = LEASE_S / 3
 _RETRY_S = 0.5
-_MOST_RELEASED = 1000
-"""Leases in one command, which a busy Redis must answer in time."""
+_MAX_RELEASED = 1000  # leases in one command, which a busy Redis must answer in time
 _FREEING_S = 1.0
-"""Longest wait for the row of a context that is over: after a barge-in the next turn opens at once.
-"""
-_BUSY_RETRY_S = 1.0
-"""What a client is told that has too many contexts open: their ends are not known."""
+"""Longest wait for the row of a context that is ending, so that the turn after a barge-in opens."""
+_BUSY_RETRY_S = 1.0  # suggested to a client with too many contexts, whose ends are not known
 
 _log = structlog.get_logger(__name__)
 
@@ -474,10 +471,10 @@ class Limiter:
     async def _release_all(self, shared: RedisLimits) -> None:
         """Give back the leases in Redis of contexts that are over, also those that failed.
 
-        Never in the local store instead: Redis would refuse contexts for leases that nobody has.
+        Never in the local store instead: Redis would refuse contexts for leases that have no owner.
         """
         while self._unreleased:
-            leases = set(itertools.islice(self._unreleased, _MOST_RELEASED))
+            leases = set(itertools.islice(self._unreleased, _MAX_RELEASED))
             await shared.release(leases)
             self._unreleased -= leases
 

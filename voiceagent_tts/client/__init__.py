@@ -32,7 +32,7 @@ from voiceagent_tts.client.socket import ClientSocket
 from voiceagent_tts.client.transport import CLOSE_TIMEOUT_S
 from voiceagent_tts.client.tts_client import TTSClient
 from voiceagent_tts.core import Cut, WordTimestamp
-from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio, timestamps_of
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     CancelledMessage,
@@ -67,5 +67,6 @@ __all__ = [
     "public_address",
     "refusal",
     "server_message",
+    "timestamps_of",
     "websocket_address",
 ]

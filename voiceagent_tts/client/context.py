@@ -18,7 +18,13 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent, OpenOptions
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientEvent,
+    OpenOptions,
+    cut_of,
+    error_of,
+)
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     DoneMessage,
@@ -219,7 +225,7 @@ class ClientContext:
             case WordsMovedMessage() | FlushedMessage() | WarningMessage():
                 self._emit(event)
             case CancelledMessage():
-                self._cancelled = event.to_cut()
+                self._cancelled = cut_of(event)
                 self._events.put_nowait(event)
                 self._is_over.set()
             case DoneMessage():
@@ -229,11 +235,11 @@ class ClientContext:
                 self._events.put_nowait(self._error)
                 self._is_over.set()
             case ErrorMessage() if self._socket.lost:
-                self._error = event.to_error()
+                self._error = error_of(event)
                 self._events.put_nowait(self._error)
                 self._is_over.set()
             case ErrorMessage():
-                self._error = event.to_error()
+                self._error = error_of(event)
                 self._refusals.append(self._error)
             case _:
                 pass

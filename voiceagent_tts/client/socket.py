@@ -16,6 +16,8 @@ from voiceagent_tts.protocol.client_connection import (
     ContextRecord,
     Inbox,
     OpenOptions,
+    cut_of,
+    error_of,
 )
 from voiceagent_tts.protocol.messages import CutMessage, DoneMessage, ErrorMessage, ReadyMessage
 from voiceagent_tts.protocol.refusals import ProtocolError
@@ -86,7 +88,7 @@ class ClientSocket:
                 case ReadyMessage() as ready:
                     return cls(transport, connection, ready, on_unusable, on_event)
                 case ErrorMessage() as refusal:
-                    raise refusal.to_error()
+                    raise error_of(refusal)
                 case _:
                     raise ProtocolError("expected ready as the first message")
         except ConnectionError as error:
@@ -229,7 +231,7 @@ class ClientSocket:
         """Pass an event to the inbox of its context."""
         context_id = getattr(event, "context_id", None) or ""
         if isinstance(event, ErrorMessage) and not context_id:
-            self._refusal = event.to_error()
+            self._refusal = error_of(event)
         if inbox := self._inboxes.get(context_id):
             if isinstance(event, DoneMessage):
                 del self._inboxes[context_id]
@@ -238,9 +240,9 @@ class ClientSocket:
     def _answer_question(self, event: ClientEvent) -> None:
         match event:
             case ErrorMessage(code=ErrorCode.CONTEXT_NOT_FOUND, context_id=str(context_id)):
-                self._answer_cut(context_id, event.to_error())
+                self._answer_cut(context_id, error_of(event))
             case CutMessage():
-                self._answer_cut(event.context_id, event.to_cut())
+                self._answer_cut(event.context_id, cut_of(event))
             case _:
                 pass
 

@@ -5,6 +5,7 @@ server sends. Both keep a record of each context, from which a client can cut it
 asking the server. This module does no I/O.
 """
 
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
@@ -12,8 +13,14 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+    class_of,
+)
 from voiceagent_tts.protocol.messages import (
     AUDIO_HEADER,
     AUDIO_KIND,
@@ -44,15 +51,14 @@ from voiceagent_tts.protocol.messages import (
     ReadyMessage,
     ServerMessage,
     WarningMessage,
+    WordList,
     WordsMessage,
     WordsMovedMessage,
 )
 from voiceagent_tts.protocol.refusals import (
     ProtocolError,
     WireState,
-    context_closed,
-    context_exists,
-    context_not_found,
+    context_refusal,
     refusal_of,
 )
 
@@ -112,6 +118,61 @@ def parse_audio(data: bytes) -> AudioMessage:
     return AudioMessage(handle, seq, sample_offset, data[AUDIO_HEADER.size :])
 
 
+def parse_base64_audio(message: AudioBase64Message) -> bytes:
+    """Decode the samples of a text message with audio.
+
+    Raises:
+        ProtocolError: its `data` is not base64.
+    """
+    try:
+        return b64decode(message.data, validate=True)
+    except ValueError as error:
+        raise ProtocolError("audio.data: expected base64") from error
+
+
+def timestamps_of(message: WordList) -> list[WordTimestamp]:
+    """Return the words of a message, with times in samples at 24 kHz."""
+    rows = zip(
+        message.words,
+        message.char_start,
+        message.char_end,
+        message.start_ms,
+        message.end_ms,
+        message.confidence,
+        strict=True,
+    )
+    return [
+        WordTimestamp(
+            Word(text, char_start, char_end),
+            ms_to_samples(start_ms),
+            None if end_ms is None else ms_to_samples(end_ms),
+            confidence,
+        )
+        for text, char_start, char_end, start_ms, end_ms, confidence in rows
+    ]
+
+
+def cut_of(message: CancelledMessage | CutMessage) -> Cut:
+    """Return the spoken and the remaining text that a server has reported."""
+    return Cut(message.text_spoken, message.text_remaining, message.partial)
+
+
+def error_of(message: ErrorMessage) -> VoiceAgentError:
+    """Return a server's error as an exception of this package."""
+    try:
+        code = ErrorCode(message.code)
+    except ValueError:  # from a newer server: only `retryable` is known about it
+        kind = OverloadedError if message.retryable else InvalidRequestError
+        return kind(f"{message.code}: {message.message}", retry_after_ms=message.retry_after_ms)
+    return class_of(code)(
+        message.message,
+        code=code,
+        retry_after_ms=message.retry_after_ms,
+        spoken_chars=message.spoken_chars,
+        dropped=message.dropped,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ClientAudio:
     """Audio of a context, from either transport."""
@@ -148,7 +209,7 @@ class ContextRecord:
     def best_words(self) -> list[WordTimestamp]:
         """The words with the best times known: at the end, the server may have better ones."""
         final = self.done and self.done.words_final
-        return final.timestamps() if final else self.words
+        return timestamps_of(final) if final else self.words
 
     @property
     def accepts_text(self) -> bool:
@@ -249,7 +310,7 @@ class ClientConnection:
                 code=ErrorCode.DRAINING,
             )
         if context_id in self._records:
-            raise context_exists(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_EXISTS, context_id)
         unknown = options.keys() - OpenOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"open() has no option {', '.join(sorted(unknown))}")
@@ -341,13 +402,13 @@ class ClientConnection:
         """
         record = self._records.get(context_id)
         if record is None:
-            raise context_not_found(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_NOT_FOUND, context_id)
         return record
 
     def _accepting_text(self, context_id: str) -> ContextRecord:
         record = self.record(context_id)
         if not record.accepts_text:
-            raise context_closed(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_CLOSED, context_id)
         return record
 
     def _encode(self, message: ClientMessage) -> str:
@@ -410,7 +471,8 @@ class ClientConnection:
         match message:
             case AudioBase64Message():
                 record = self._opened(message.context_id, "audio")
-                return self._add_audio(record, message.seq, message.sample_offset, message.pcm)
+                pcm = parse_base64_audio(message)
+                return self._add_audio(record, message.seq, message.sample_offset, pcm)
             case ContextOpened():
                 self._set_opened(message)
             case WordsMessage():
@@ -451,14 +513,14 @@ class ClientConnection:
 
     def _add_words(self, message: WordsMessage) -> None:
         record = self._opened(message.context_id, "words")
-        for timestamp in message.timestamps():
+        for timestamp in timestamps_of(message):
             _check_order(record, timestamp)
             record.words.append(timestamp)
             record.last_start_sample = timestamp.start_sample
 
     def _move_words(self, message: WordsMovedMessage) -> None:
         words = self._opened(message.context_id, "words_moved").words
-        moved = {timestamp.word: timestamp for timestamp in message.timestamps()}
+        moved = {timestamp.word: timestamp for timestamp in timestamps_of(message)}
         places = [place for place, each in enumerate(words) if each.word in moved]
         if len(places) != len(message.words):
             raise ProtocolError("words_moved: expected words that were sent before")
@@ -473,7 +535,7 @@ class ClientConnection:
             record.words = [word for word in record.words if word.word.char_end <= char_end]
 
     def _drop_text(self, context_id: str | None, start: int, end: int) -> None:
-        """Remove text that the server has refused; no word behind it has been sent."""
+        """Remove text that the server has refused; no word after it has been sent."""
         record = self._records.get(context_id or "")
         if record is not None:
             record.text = record.text[:start] + record.text[end:]

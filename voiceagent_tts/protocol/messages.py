@@ -8,7 +8,7 @@ is checked in `server_connection` and `client_connection`.
 
 import math
 import struct
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, cast
@@ -32,20 +32,14 @@ from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     TRACEPARENT,
     Cut,
+    CutBasis,
+    DoneReason,
     Encoding,
-    Word,
     WordTimestamp,
-    ms_to_samples,
     samples_to_ms,
 )
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-    class_of,
-)
-from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.refusals import refusal_of
 
 SUBPROTOCOL = "tts.v1"
 PROTOCOL_VERSION = "1.2"
@@ -90,12 +84,15 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidat
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
 LexiconEntries = Annotated[dict[str, JsonValue], BeforeValidator(_lexicon)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
+Instruct = Annotated[
+    Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None,
+    Field(validation_alias=AliasChoices("instruct", "instructions")),
+]
+"""How to speak, in words, for voices that follow them."""
 Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
 """Speaking rate, pitch unchanged; 1 is the voice's own. The range is that of OpenAI's API."""
 SampleRate = Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000]
 """Sample rate of the audio that a client receives, in Hz; engines generate 24,000 Hz."""
-Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
-Basis = Literal["played_ms", "clock"]
 
 
 class WireModel(BaseModel):
@@ -109,17 +106,15 @@ class WireModel(BaseModel):
         hide_input_in_errors=True,  # the input is text to be spoken
     )
 
+    def encode(self) -> str:
+        """JSON of this message, with every field."""
+        return self.model_dump_json()
+
 
 class _ClientMessage(WireModel):
     def encode(self) -> str:
         """JSON of this message; fields that are None are left out."""
         return self.model_dump_json(exclude_none=True)
-
-
-class _ServerMessage(WireModel):
-    def encode(self) -> str:
-        """JSON of this message, with every field."""
-        return self.model_dump_json()
 
 
 # Client to server.
@@ -175,9 +170,7 @@ class ContextDefaults(WireModel, SpeechFields):
     voice: Name | None = None
     language: Name | None = None
     """Name, code or region code of the language; None to detect it for each segment."""
-    instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
-        default=None, validation_alias=AliasChoices("instruct", "instructions")
-    )
+    instruct: Instruct = None
     audio: AudioFormat = AudioFormat()
     timestamps: Literal["word", "none"] = "word"
     max_buffer_delay_ms: Annotated[int, Field(ge=0, le=3000)] = 500
@@ -252,9 +245,7 @@ class Prepare(_ClientMessage):
     type: Literal["prepare"] = "prepare"
     voice: Name | None = None
     language: Name | None = None
-    instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
-        default=None, validation_alias=AliasChoices("instruct", "instructions")
-    )
+    instruct: Instruct = None
 
 
 class Ping(_ClientMessage):
@@ -303,7 +294,7 @@ class SessionLimits(WireModel):
     """Default of the maximum lead of audio over playback, in seconds."""
 
 
-class ReadyMessage(_ServerMessage):
+class ReadyMessage(WireModel):
     """First message of every socket: the session, the version and the limits."""
 
     type: Literal["ready"] = "ready"
@@ -316,7 +307,7 @@ class ReadyMessage(_ServerMessage):
     limits: SessionLimits
 
 
-class ContextOpened(_ServerMessage):
+class ContextOpened(WireModel):
     """The context has a row in the engine.
 
     `handle` names the context in binary messages.
@@ -362,22 +353,6 @@ class WordList(WireModel):
         given: dict[str, Any] = {**_columns(tuple(timestamps)), **fields}
         return cls.model_construct(None, **given)  # what is built here is valid
 
-    def timestamps(self) -> list[WordTimestamp]:
-        """These words, with times in samples at 24 kHz."""
-        rows = zip(
-            self.words, self.char_start, self.char_end, self.start_ms, self.end_ms, self.confidence,
-            strict=True,
-        )  # fmt: skip
-        return [
-            WordTimestamp(
-                Word(text, char_start, char_end),
-                ms_to_samples(start_ms),
-                None if end_ms is None else ms_to_samples(end_ms),
-                confidence,
-            )
-            for text, char_start, char_end, start_ms, end_ms, confidence in rows
-        ]
-
 
 def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
     return {
@@ -394,21 +369,21 @@ def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
     }
 
 
-class WordsMessage(WordList, _ServerMessage):
+class WordsMessage(WordList):
     """The next words of a context; sent before playback can reach them."""
 
     type: Literal["words"] = "words"
     context_id: str
 
 
-class WordsMovedMessage(WordList, _ServerMessage):
+class WordsMovedMessage(WordList):
     """Better times of words that were sent by an estimate."""
 
     type: Literal["words_moved"] = "words_moved"
     context_id: str
 
 
-class FlushedMessage(_ServerMessage):
+class FlushedMessage(WireModel):
     """All audio of the text before the flush has been sent; it ends at `audio_ms`."""
 
     type: Literal["flushed"] = "flushed"
@@ -417,7 +392,7 @@ class FlushedMessage(_ServerMessage):
     audio_ms: int
 
 
-class WarningMessage(_ServerMessage):
+class WarningMessage(WireModel):
     """Output is degraded; sent once per code and context."""
 
     type: Literal["warning"] = "warning"
@@ -428,7 +403,7 @@ class WarningMessage(_ServerMessage):
     """A sentence for people: what is degraded, why, and what to do."""
 
 
-class _CutFields(_ServerMessage):
+class _CutFields(WireModel):
     context_id: str
     text_spoken: str
     text_remaining: str
@@ -441,18 +416,13 @@ class _CutFields(_ServerMessage):
         spoken, remaining = cut.text_spoken, cut.text_remaining
         return cls(text_spoken=spoken, text_remaining=remaining, partial=cut.is_partial, **fields)
 
-    def to_cut(self) -> Cut:
-        """The spoken and the remaining text as a `Cut`."""
-        return Cut(self.text_spoken, self.text_remaining, self.partial)
-
 
 class CancelledMessage(_CutFields):
     """The context has stopped; only its `done` follows."""
 
     type: Literal["cancelled"] = "cancelled"
     audio_sent_ms: int
-    basis: Basis
-    """Source of the played time: the client's `played_ms`, or the server's playout clock."""
+    basis: CutBasis
 
 
 class CutMessage(_CutFields):
@@ -475,12 +445,12 @@ class ProvenanceFields(BaseModel):
     """Id of the key of the audio's watermark; None for audio without one."""
 
 
-class DoneMessage(_ServerMessage):
+class DoneMessage(WireModel):
     """Last message of a context; every context has exactly one."""
 
     type: Literal["done"] = "done"
     context_id: str
-    reason: Reason
+    reason: DoneReason
     audio_ms: int
     chars: int
     """Number of code points of text that the context received."""
@@ -494,7 +464,7 @@ class DoneMessage(_ServerMessage):
     """Where the audio comes from; None for a context without audio."""
 
 
-class ErrorMessage(_ServerMessage):
+class ErrorMessage(WireModel):
     """Something was refused or failed; the socket lives on, and a context ends only by `done`."""
 
     type: Literal["error"] = "error"
@@ -505,7 +475,7 @@ class ErrorMessage(_ServerMessage):
     retry_after_ms: int | None = None
     status: int
     spoken_chars: int | None = None
-    """Of `text_lost`: the characters that were spoken; words behind them were not, though sent."""
+    """Of `text_lost`: the characters that were spoken; words after them were not, though sent."""
     dropped: tuple[Count, Count] | None = None
     """Of text that was refused: start and end in the context's text, which goes on without it."""
 
@@ -523,37 +493,22 @@ class ErrorMessage(_ServerMessage):
             dropped=error.dropped,
         )
 
-    def to_error(self) -> VoiceAgentError:
-        """The server's error as an exception of this package."""
-        try:
-            code = ErrorCode(self.code)
-        except ValueError:  # from a newer server: only `retryable` is known about it
-            kind = OverloadedError if self.retryable else InvalidRequestError
-            return kind(f"{self.code}: {self.message}", retry_after_ms=self.retry_after_ms)
-        return class_of(code)(
-            self.message,
-            code=code,
-            retry_after_ms=self.retry_after_ms,
-            spoken_chars=self.spoken_chars,
-            dropped=self.dropped,
-        )
 
-
-class DrainingMessage(_ServerMessage):
+class DrainingMessage(WireModel):
     """The server opens no more contexts; it closes when all are done, or at the deadline."""
 
     type: Literal["draining"] = "draining"
     deadline_ms: int
 
 
-class PongMessage(_ServerMessage):
+class PongMessage(WireModel):
     """Answer to `ping`."""
 
     type: Literal["pong"] = "pong"
     t: int
 
 
-class AudioBase64Message(_ServerMessage):
+class AudioBase64Message(WireModel):
     """Audio for clients that cannot read binary messages: 35 % larger, 100 times the work."""
 
     type: Literal["audio"] = "audio"
@@ -569,18 +524,6 @@ class AudioBase64Message(_ServerMessage):
         return cls(
             context_id=context_id, seq=audio.seq, sample_offset=audio.sample_offset, data=data
         )
-
-    @property
-    def pcm(self) -> bytes:
-        """The decoded samples.
-
-        Raises:
-            ProtocolError: `data` is not base64.
-        """
-        try:
-            return b64decode(self.data, validate=True)
-        except ValueError as error:
-            raise ProtocolError("audio.data: expected base64") from error
 
 
 ServerMessage = (

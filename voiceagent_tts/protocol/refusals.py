@@ -108,28 +108,14 @@ class WireState(Enum):
     CANCELLED = auto()  # the server sent `cancelled`; only `done` may follow
 
 
-def context_exists(context_id: str) -> RefusedMessageError:
-    """Error for opening a context whose id is in use, or was used before."""
-    return RefusedMessageError(
-        f"context {context_id!r} exists or has ended; use an id that is new on this socket",
-        code=ErrorCode.CONTEXT_EXISTS,
-        context_id=context_id,
-    )
+_OF_CONTEXTS = {
+    ErrorCode.CONTEXT_EXISTS: "exists or has ended; use an id that is new on this socket",
+    ErrorCode.CONTEXT_NOT_FOUND: "was never opened on this socket",
+    ErrorCode.CONTEXT_CLOSED: "accepts no more text: it was ended or cancelled, or is done",
+}
 
 
-def context_not_found(context_id: str) -> RefusedMessageError:
-    """Error for a message about a context that this socket never had."""
-    return RefusedMessageError(
-        f"context {context_id!r} was never opened on this socket",
-        code=ErrorCode.CONTEXT_NOT_FOUND,
-        context_id=context_id,
-    )
-
-
-def context_closed(context_id: str) -> RefusedMessageError:
-    """Error for text that is sent to a context after its end."""
-    return RefusedMessageError(
-        f"context {context_id!r} accepts no more text: it was ended or cancelled, or is done",
-        code=ErrorCode.CONTEXT_CLOSED,
-        context_id=context_id,
-    )
+def context_refusal(code: ErrorCode, context_id: str) -> RefusedMessageError:
+    """Return the error for a message that is not legal in the state of its context."""
+    sentence = f"context {context_id!r} {_OF_CONTEXTS[code]}"
+    return RefusedMessageError(sentence, code=code, context_id=context_id)

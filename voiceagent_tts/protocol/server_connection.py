@@ -3,21 +3,20 @@
 The caller reads messages from its socket and passes them to `receive`. It sends what the other
 methods return, immediately and in the order of the calls. For each context the server sends
 `[opened] (audio | words | words_moved | flushed | warning)* [cancelled] done`; `error`, `cut` and
-`pong` answer the client and may come in between. A `Dialect` decides how messages look: `TtsV1`, or
-one of `plugins.dialects`.
+`pong` answer the client and may come in between. A `Dialect` decides how messages look: as in
+`tts.v1`, or as in another protocol of `plugins.dialects`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn
 
-from voiceagent_tts.core import Cut, WarningCode, WordTimestamp
+from voiceagent_tts.core import Cut, CutBasis, DoneReason, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
     AudioMessage,
-    Basis,
     CancelledMessage,
     ClientMessage,
     Close,
@@ -38,7 +37,6 @@ from voiceagent_tts.protocol.messages import (
     Prepare,
     ProvenanceFields,
     ReadyMessage,
-    Reason,
     ServerMessage,
     SessionLimits,
     SessionUpdate,
@@ -51,15 +49,13 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import (
     RefusedMessageError,
     WireState,
-    context_closed,
-    context_exists,
-    context_not_found,
+    context_refusal,
 )
 
-WireMessages = list[str | bytes]  # WebSocket messages to send, in order
-
 MakeMessages = Callable[[], list[str]]
-"""Makes expensive messages, such as compressed audio; called in a thread."""
+"""Makes expensive messages, such as compressed audio: in a thread, when it is their turn."""
+
+WireMessages = list[str | bytes | MakeMessages]  # WebSocket messages to send, in order
 
 MAX_TOMBSTONES = 4_096
 """Maximum number of ids of ended contexts that a server remembers, to refuse their reuse."""
@@ -84,26 +80,18 @@ Closing = tuple[int, str]  # code and reason with which to close a socket
 Command = ClientMessage | Answer  # commands to the server from a client's messages
 
 
-class Dialect(Protocol):
-    """Translates the messages of one socket to and from `tts.v1`; may keep the socket's state."""
+class Dialect:
+    """Translates the messages of one socket to and from `tts.v1`; here they are `tts.v1` already.
 
-    @property
-    def is_sequential(self) -> bool:
-        """Whether contexts speak one after the other, in the order of their opening."""
-        ...
+    The protocols of other servers are subclasses, which may keep the socket's state.
 
-    @property
-    def closing(self) -> Closing | None:
-        """How to close the socket once what `write` returned is sent; None to keep it open."""
-        ...
+    Attributes:
+        is_sequential: whether contexts speak one after the other, in the order of their opening.
+        closing: how to close the socket once what `write` returned is sent; None to keep it open.
+    """
 
-    @property
-    def late(self) -> MakeMessages | None:
-        """Makes the messages that come before what `write` has just returned; None for none.
-
-        To be called when it is their turn to be sent, in the order of the calls of `write`.
-        """
-        ...
+    is_sequential: ClassVar[bool] = False
+    closing: Closing | None = None
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """Parse a text message of the client into commands, in order.
@@ -112,22 +100,6 @@ class Dialect(Protocol):
             RefusedMessageError: it is not a message of this dialect, or is longer than `max_bytes`;
                 the state of the dialect has not changed.
         """
-        ...
-
-    def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
-        """Translate `message` into what this client expects: any number of WebSocket messages."""
-        ...
-
-
-class TtsV1:
-    """The project's own dialect: `tts.v1`, unchanged."""
-
-    is_sequential = False
-    closing = None
-    late = None
-
-    def read(self, data: str, max_bytes: int) -> list[Command]:
-        """See `Dialect.read`."""
         message = parse_client_message(data)
         context_id = getattr(message, "context_id", None)
         refuses_open = isinstance(message, ContextOpen)
@@ -135,7 +107,7 @@ class TtsV1:
         return [message]
 
     def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
-        """See `Dialect.write`."""
+        """Translate `message` into what this client expects: any number of WebSocket messages."""
         return [message.encode()]
 
 
@@ -182,11 +154,12 @@ class ServerConnection:
         *,
         max_tombstones: int = MAX_TOMBSTONES,
     ) -> None:
-        self.dialect = dialect or TtsV1()
+        self.dialect = dialect or Dialect()
         self._limits = limits
         self._max_tombstones = max_tombstones
         self._contexts: dict[str, _Context] = {}
-        self._tombstones = bytearray()  # hashes of ids, oldest first; ids may have any length
+        # Hashes of ids, the oldest first; a set of as many would take nine times the memory.
+        self._tombstones = bytearray()
         self._handles_used = 0
         self._defaults: dict[str, Any] = {}  # from `session.update`
         self._is_draining = False
@@ -248,7 +221,7 @@ class ServerConnection:
     def _open(self, message: ContextOpen) -> list[ClientMessage]:
         context_id = message.context_id
         if self._is_known(context_id):
-            raise context_exists(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_EXISTS, context_id)
         self._refuse_if_full(context_id)
         self._handles_used += 1
         self._contexts[context_id] = _Context(self._handles_used, message.audio)
@@ -313,13 +286,14 @@ class ServerConnection:
 
     def _refuse_unknown(self, context_id: str) -> None:
         if not self._is_known(context_id):
-            raise context_not_found(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_NOT_FOUND, context_id)
 
     def _accepting_text(self, context_id: str) -> _Context:
-        self._refuse_unknown(context_id)
         context = self._contexts.get(context_id)
+        if context is None:
+            self._refuse_unknown(context_id)
         if context is None or context.state is not WireState.OPEN:
-            raise context_closed(context_id)
+            raise context_refusal(ErrorCode.CONTEXT_CLOSED, context_id)
         return context
 
     def _add_tombstone(self, context_id: str) -> None:
@@ -400,7 +374,7 @@ class ServerConnection:
         self._sending(context_id)
         return self.dialect.write(WarningMessage(context_id=context_id, code=code, message=message))
 
-    def cancelled(self, context_id: str, cut: Cut, basis: Basis) -> WireMessages:
+    def cancelled(self, context_id: str, cut: Cut, basis: CutBasis) -> WireMessages:
         """Answer to `cancel`; only `done` may follow."""
         context = self._sending(context_id)
         context.state = WireState.CANCELLED
@@ -417,7 +391,7 @@ class ServerConnection:
     def done(
         self,
         context_id: str,
-        reason: Reason,
+        reason: DoneReason,
         *,
         chars: int,
         ttfa_ms: int | None = None,
@@ -425,10 +399,16 @@ class ServerConnection:
         words_final: WordList | None = None,
         provenance: ProvenanceFields | None = None,
     ) -> WireMessages:
-        """Last message of a context; follows the `error` of a context that could not be opened."""
-        context = self._contexts.pop(context_id)
+        """Last message of a context; follows the `error` of a context that could not be opened.
+
+        A context whose cancel was answered is `cancelled`, even if it fails afterwards.
+        """
+        context = self._contexts[context_id]
+        if context.state is WireState.CANCELLED:
+            reason = "cancelled"
+        assert context.state is WireState.CANCELLED or reason != "cancelled", context_id
+        del self._contexts[context_id]
         self._add_tombstone(context_id)
-        assert (context.state is WireState.CANCELLED) == (reason == "cancelled"), reason
         message = DoneMessage(
             context_id=context_id,
             reason=reason,

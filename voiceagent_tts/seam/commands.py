@@ -54,7 +54,7 @@ class Submit:
     feeding: Feeding = "segment"
     options: SpeechOptions = SpeechOptions()
     readings: tuple[Reading, ...] = ()  # how spans of `text` are said, in order
-    traceparent: str | None = None  # span of the context, as W3C has it; None if nobody traces
+    traceparent: str | None = None  # span of the context, as W3C has it; None without tracing
     continues: bool = False
     """Whether the listener has heard audio of the context that this engine did not make. A lack of
     memory or time then makes it wait, and is no reason to refuse it."""

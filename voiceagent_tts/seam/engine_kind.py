@@ -1,8 +1,8 @@
-"""What the server and the command line ask of an engine before a process of it runs.
+"""What the server and the command line need to know of an engine before its process runs.
 
 Each engine declares itself once: the module `kind` of its package has a `KIND`. `hooks` finds these
-modules, in the core and in plugins. They load nothing of their engine until it is made, because the
-server and the command line import them, too.
+modules, in the core and in plugins. They import nothing of their engine until it is made, because
+the server and the command line import them, too.
 """
 
 import json
@@ -26,8 +26,8 @@ MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], "Engine"
 differ."""
 
 RUNG_VARIABLE = "VOICEAGENT_TTS_WORKER_RUNG"
-"""Environment variable of a worker that does without something: how many rungs lower it begins, and
-what failed first. Engines with nothing to do without ignore it."""
+"""Environment variable of a worker that restarts with less: how many rungs lower it begins, and
+what failed first. Engines without such rungs ignore it."""
 
 SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 """OpenMP threads spin by default while they wait. On a CPU that other processes use, that is ten

@@ -88,7 +88,7 @@ class Words:
     words: tuple[WordTimestamp, ...]
     is_cached: bool = False
     """Whether they are all words of the next segment, whose audio and times were made before, for
-    another context. No aligner need hear it; `words` is empty where nobody knows their times."""
+    another context. No aligner needs that audio; `words` is empty where their times are unknown."""
 
 
 INSTRUCT_IGNORED = (
@@ -100,9 +100,9 @@ INSTRUCT_IGNORED = (
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """The context is spoken worse than it could be; each code once per context.
+    """Output is degraded; sent once per code and context.
 
-    `message` is a sentence for the client: what is worse, why, and what to do.
+    `message` is a sentence for the client: what is degraded, why, and what to do.
     """
 
     context: int

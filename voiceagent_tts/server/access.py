@@ -1,6 +1,6 @@
 """Keys and limits of a server whose settings ask for some, and the Redis that servers share.
 
-Other servers do not load this module: whoever reaches them may do everything.
+Other servers do not load this module: every client that reaches them may do everything.
 """
 
 import asyncio

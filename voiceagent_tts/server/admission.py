@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from voiceagent_tts.access.limiter import Admission, Limiter
 
 _PREPARE_EVERY_S = 0.05  # for one caller; no limit of a key counts preparations
-_MOST_ANNOUNCED = 64  # of one caller; newer ones displace the oldest
+_MAX_ANNOUNCED = 64  # contexts that one caller has announced; newer ones displace the oldest
 
 _log = structlog.get_logger()
 
@@ -96,14 +96,14 @@ class ContextOpener:
         self._announced: dict[str, deque[ContextOptions]] = {}
 
     def prepare(self, owner: str, options: ContextOptions) -> None:
-        """Have engines prepare for a context that a caller will open: a few in a second for each.
+        """Have engines prepare for a context that a caller will open, at a limited rate for each.
 
         Raises:
             InvalidRequestError: as for `Synthesizer.check`.
         """
         self._synthesizer.check(options)
         if owner not in self._announced:
-            self._announced[owner] = deque(maxlen=_MOST_ANNOUNCED)
+            self._announced[owner] = deque(maxlen=_MAX_ANNOUNCED)
             asyncio.get_running_loop().call_soon(self._prepare_next, owner)
         self._announced[owner].append(options)
 
@@ -135,7 +135,7 @@ class ContextOpener:
         for change in self.on_request:
             options = change(origin, options)
         if (clones := self._synthesizer.voices.clones_alone) is not None:
-            await asyncio.to_thread(clones.known_names)  # which the default voice is one of
+            await asyncio.to_thread(clones.known_names)  # the default voice is a clone
         with self._metrics.contexts_waiting.track_inprogress():
             try:
                 return await self._admit(origin, options, on_event, chars)
@@ -188,7 +188,7 @@ class ContextOpener:
         self._tell(lambda each: each.ended(origin, context, report))
 
     def _tell(self, tell: Callable[[ContextObserver], None]) -> None:
-        """Tell all observers; one that fails costs neither the client nor the others anything."""
+        """Notify all observers; one that fails affects neither the client nor the others."""
         for observer in self.observers:
             try:
                 tell(observer)

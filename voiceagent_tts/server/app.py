@@ -4,6 +4,7 @@ Keys and origins are checked before anything else runs, and all HTTP errors have
 """
 
 import asyncio
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
@@ -21,7 +22,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.hooks import plugin_modules
-from voiceagent_tts.protocol.server_connection import TtsV1
+from voiceagent_tts.protocol.server_connection import Dialect
 from voiceagent_tts.server import auth, routes
 from voiceagent_tts.server.error_answers import answer_errors, refuse
 from voiceagent_tts.server.held import HOLD, Hold
@@ -31,7 +32,7 @@ from voiceagent_tts.server.websocket import add_socket, refuse_other_sockets, se
 
 MAX_BODY_BYTES = 1 << 20
 _FIELDS = 10_000
-"""Values that a JSON body may have beside its text: 64 texts, or a lexicon, with much to spare."""
+"""Values that a JSON body may have besides its text: enough for 64 texts, or for a lexicon."""
 _MARKS = (b",", b"[", b"{")  # one of them stands before each value of a JSON body, except the first
 _MAX_PARSED_CHARS = 4096
 """60 kB of semicolons in a Content-Type are parsed for 80 ms, of `&` in a query for 170 ms."""
@@ -58,14 +59,13 @@ def create_app(state: ServerState) -> FastAPI:
         openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
-    app.state.voice_lists = routes.VoiceLists(state)
     app.state.hooks = hooks = ServerHooks(app, state, ["/health"], {}, [])
     _add_middleware(app, hooks)
     answer_errors(app, state)
     app.include_router(routes.router)
 
     async def serve(websocket: WebSocket) -> None:
-        await serve_socket(state, websocket, lambda _: TtsV1())
+        await serve_socket(state, websocket, lambda _: Dialect())
 
     add_socket(app, "/v1/tts/ws", serve)
     for plugin in plugin_modules("server"):
@@ -161,25 +161,19 @@ def _declared_bytes(scope: Scope, max_bytes: int) -> int:
     return size_bytes if size_bytes <= max_bytes else 0
 
 
+@dataclass(slots=True)
 class _GuardedBody:
     """The body of one request."""
 
-    def __init__(
-        self,
-        receive: Receive,
-        max_bytes: int,
-        max_marks: int | None,
-        hold: Hold,
-        head_bytes: int,
-    ) -> None:
-        self._receive = receive
-        self._max_bytes = max_bytes
-        self._max_marks = max_marks
-        self._hold = hold
-        self._head_bytes = head_bytes
-        self._bytes = self._marks = 0
-        self._deadline = asyncio.get_running_loop().time() + BODY_S
-        self._is_complete = False
+    more: Receive
+    max_bytes: int
+    max_marks: int | None
+    hold: Hold
+    head_bytes: int
+    deadline: float = field(default_factory=lambda: asyncio.get_running_loop().time() + BODY_S)
+    size_bytes: int = 0
+    marks: int = 0
+    is_complete: bool = False
 
     async def receive(self) -> Message:
         """Receive a part of the body; when it is complete, wait for the client to disconnect.
@@ -188,26 +182,26 @@ class _GuardedBody:
             HTTPException: 413, the body is too long or has too many values; 408, it comes too
                 slowly; 429, the caller holds too much.
         """
-        if self._is_complete:
-            return await self._receive()
+        if self.is_complete:
+            return await self.more()
         try:
-            async with asyncio.timeout_at(self._deadline + self._bytes / _SLOWEST_BYTES_PER_S):
-                message = await self._receive()
+            async with asyncio.timeout_at(self.deadline + self.size_bytes / _SLOWEST_BYTES_PER_S):
+                message = await self.more()
         except TimeoutError:
             sentence = f"expected a body within {BODY_S:g} s, or {_SLOWEST_BYTES_PER_S} bytes/s"
             raise HTTPException(408, sentence) from None
         part: bytes = message.get("body", b"")
-        self._bytes += len(part)
+        self.size_bytes += len(part)
         try:
-            self._hold.take(max(0, self._head_bytes + self._bytes - self._hold.taken_bytes))
+            self.hold.take(max(0, self.head_bytes + self.size_bytes - self.hold.taken_bytes))
         except OverloadedError as error:  # the only kind that is not taken for a wrong body
             raise HTTPException(429, error.message) from None
-        self._is_complete = not message.get("more_body", False)
-        if self._bytes > self._max_bytes:
-            raise HTTPException(413, f"expected a body of at most {self._max_bytes} bytes")
-        if self._max_marks is not None:
-            self._marks += sum(part.count(mark) for mark in _MARKS)
-            if self._marks > self._max_marks:
-                sentence = f"expected a body of at most {self._max_marks} commas and brackets"
+        self.is_complete = not message.get("more_body", False)
+        if self.size_bytes > self.max_bytes:
+            raise HTTPException(413, f"expected a body of at most {self.max_bytes} bytes")
+        if self.max_marks is not None:
+            self.marks += sum(part.count(mark) for mark in _MARKS)
+            if self.marks > self.max_marks:
+                sentence = f"expected a body of at most {self.max_marks} commas and brackets"
                 raise HTTPException(413, sentence)
         return message

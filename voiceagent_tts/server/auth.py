@@ -35,7 +35,7 @@ def check(state: "ServerState", request: AsgiScope, query_key: str | None = None
     access = state.access
     key_id = None if access is None else access.key_id_of(request, query_key)
     caller = Caller(host, key_id)
-    request[_CALLER] = caller  # before its scope is checked: the log names who was refused
+    request[_CALLER] = caller  # before its scope is checked: the log names a refused caller, too
     if access is not None:
         access.check_scope(key_id, request.get("method", "GET"), request["path"])
     return caller

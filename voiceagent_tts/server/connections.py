@@ -26,46 +26,45 @@ from voiceagent_tts.server.state import CLOSE_GRACE_S
 from voiceagent_tts.synthesizer.segments import Turns
 
 REQUEST_S = 10.0  # time in which a new connection sends the headers of a request
-MAX_HEAD_BYTES = 16 * 1024
-"""What is kept of headers that have not ended, also of those behind a body."""
+MAX_HEAD_BYTES = 16 * 1024  # of headers that have not ended, also of those after a body
 _MAX_HEAD_LINES = 256
 _MAX_DISCARDED_BYTES = 32 << 20  # the largest body that a route accepts
 _MAX_FRAGMENTS = 1024
 _UNFINISHED_BYTES = 128 * 1024
-"""What each socket may have of a message that has not ended: twice what a message may be."""
+"""Size of an incomplete message that every socket may have: twice the largest legal message."""
 _MAX_UNFINISHED = 32
-"""Sockets of this process that have more, up to the 640 KiB that are read of a message."""
-_RESERVED_FILES = 64
-"""Open files that connections leave to the rest of the process: to workers, uploads and logs."""
-_MOST_WAITING = 1_000
-"""Connections without a whole request, each of up to 94 kB; at most a quarter of the files."""
+"""Number of sockets that may exceed it at the same time, each with up to 640 KiB."""
+_RESERVED_FILES = 64  # left by connections for workers, uploads and logs
+_MAX_WAITING = 1_000
+"""Number of connections without a complete request, each of up to 94 kB; at most a quarter of the
+open files."""
 _READ_BYTES = 8 * 1024
 """Bytes read from a connection in one iteration of the event loop: a thousand of the smallest
 messages take 2 ms. asyncio would read 32 times as much."""
 _TURN_BYTES = 256 * 1024
 """Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
-_REQUEST_BYTES = _TURN_BYTES  # what a piece costs that may be a request, or end its body: 2 to 5 ms
-_PIECE_BYTES = 64 * 1024  # what a piece of messages costs beside its own: it may be 1,300, 4 ms
-_MESSAGE_BYTES = 8 * 1024  # what a message costs beside its own: 0.1 ms
-_MESSAGE_WEIGHT = 4  # to parse a lexicon takes longer than to read it: 3 ms for 10 kB
+_REQUEST_BYTES = _TURN_BYTES  # cost of a piece that may be a request, or end its body: 2 to 5 ms
+_PIECE_BYTES = 64 * 1024  # cost of a piece in addition to its size: it may be 1,300 messages, 4 ms
+_MESSAGE_BYTES = 8 * 1024  # cost of a message in addition to its size: 0.1 ms
+_MESSAGE_WEIGHT = 4  # parsing a lexicon takes longer than reading it: 3 ms for 10 kB
 
 
 _waiting: dict[int, tuple[socket.socket, str]] = {}
-"""Connections without a whole request, by the numbers of their files, and the networks of their
-clients; the one that waits longest first. Closed ones are dropped when there are too many."""
+"""Connections without a complete request and the networks of their clients, by file number; the
+oldest first. Closed ones are dropped when there are too many."""
 
 
 def _wait(connection: socket.socket) -> None:
     """Note that a connection waits for more of a request, and end another one if too many do.
 
-    The network with the most of them loses its oldest: strangers shut out themselves, and behind a
-    proxy, where all clients share an address, those go that have been silent for longest.
+    The network with the most of them loses its oldest, so that a flood ends its own connections
+    alone. Behind a proxy, where all clients share an address, the oldest of all is ended.
     """
     _waiting.pop(connection.fileno(), None)
     with suppress(OSError, IndexError):  # its client has gone, or is on a Unix socket
         _waiting[connection.fileno()] = connection, network_of(connection.getpeername()[0])
     if len(_waiting) > (
-        most := min(_MOST_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        most := min(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
     ):
         for file in [each for each in _waiting if _waiting[each][0].fileno() < 0]:
             del _waiting[file]
@@ -76,12 +75,12 @@ def _wait(connection: socket.socket) -> None:
 def _end_one_waiting() -> None:
     (most, _) = Counter(network for _, network in _waiting.values()).most_common(1)[0]
     file = next(file for file, (_, network) in _waiting.items() if network == most)
-    with suppress(OSError):  # its client was faster
+    with suppress(OSError):  # its client has closed it
         _waiting.pop(file)[0].shutdown(socket.SHUT_RDWR)
 
 
 class Listener(socket.socket):
-    """A listening socket whose connections wait for a request from before a TLS handshake on."""
+    """A listening socket; its connections count as waiting from before a TLS handshake."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection."""
@@ -91,9 +90,9 @@ class Listener(socket.socket):
 
 
 class _LoopTurns:
-    """What connections may do in one iteration of an event loop: thousands may send at once.
+    """Limits the work of all connections in one iteration of an event loop.
 
-    What a message asks for has turns of its own: contexts that open, and text that is read.
+    Thousands may send at once. The synthesizer limits what their messages ask for.
     """
 
     def __init__(self) -> None:
@@ -106,7 +105,7 @@ _turns_of: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopTurns] = WeakKeyDic
 
 
 class _Paced(asyncio.Protocol):
-    """A connection that works on what it has read when it is its turn, and reads no more before."""
+    """A connection that works on what it has read when it is its turn, and then reads on."""
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
@@ -116,7 +115,7 @@ class _Paced(asyncio.Protocol):
     _most_bytes = _READ_BYTES  # that are worked on at once
 
     @property
-    def _is_paused(self) -> bool:  # it reads nothing for another reason
+    def _is_paused(self) -> bool:  # whether uvicorn has paused the reading
         raise NotImplementedError
 
     def _cost_bytes(self, size_bytes: int) -> int:
@@ -126,7 +125,7 @@ class _Paced(asyncio.Protocol):
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to read, a little at once where asyncio's transport has an attribute for it."""
+        """Start reading, in small pieces where the transport of asyncio has an attribute for it."""
         super().connection_made(transport)
         if hasattr(transport, "max_size"):
             transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
@@ -164,17 +163,17 @@ class _Paced(asyncio.Protocol):
 
 
 class RequestProtocol(_Paced, H11Protocol):
-    """uvicorn's HTTP, which ends a connection whose request does not come, or has no end.
+    """uvicorn's HTTP, with limits on the time and the size of a request.
 
-    uvicorn limits neither: a client without a key could fill the memory, or have all open files.
+    uvicorn has neither: a client without a key could fill the memory, or use all open files.
     """
 
     _head_lines = 0
     _discarded_bytes = 0  # read of a body that was refused
-    _is_overdue = False  # its time has passed; what waits for its turn may complete a request
+    _is_overdue = False  # its time has passed, but unread bytes may complete a request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, if there are files for one."""
+        """Wait for a request; abort where open files are short."""
         super().connection_made(transport)
         self._wait_for_request()
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -190,7 +189,7 @@ class RequestProtocol(_Paced, H11Protocol):
         return self.flow.read_paused
 
     def _work_on(self, data: bytes) -> None:
-        """Count what comes while there is no request; h11 limits the bytes of headers."""
+        """Pass bytes to h11, which limits those of headers; count those without a request."""
         before = self.cycle
         if (before is None or before.response_complete) and self._has_too_much(data):
             self.transport.close()
@@ -211,12 +210,12 @@ class RequestProtocol(_Paced, H11Protocol):
             self.transport.close()
 
     def _cost_bytes(self, size_bytes: int) -> int:
-        """The bytes of a body, except where a piece has many chunks, or may be the last."""
+        """The size of a piece of a body; more for one that may be the last, or is no body's."""
         is_part = self.conn.their_state is h11.SEND_BODY and size_bytes == _READ_BYTES
         return size_bytes if is_part else _REQUEST_BYTES
 
     def _leave_to_socket(self) -> None:
-        """Wait for no request: the connection is a WebSocket now."""
+        """Stop waiting for a request: the connection is a WebSocket now."""
         self._unread = b""  # its client waits for the handshake's answer, and has sent nothing else
         self._is_overdue = False
         self._waiting.cancel()  # the timer would keep this in memory
@@ -231,14 +230,14 @@ class RequestProtocol(_Paced, H11Protocol):
         return self._head_lines > _MAX_HEAD_LINES or self._discarded_bytes > _MAX_DISCARDED_BYTES
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; end the connection if its request has an answer already."""
+        """Refuse what is not HTTP; close if its request has been answered already."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; one that has come already may be a socket's handshake."""
+        """Wait for the next request, which may have come already and be a handshake."""
         if not self.transport.is_closing():
             _wait(self.transport.get_extra_info("socket"))
         super().on_response_complete()
@@ -246,7 +245,7 @@ class RequestProtocol(_Paced, H11Protocol):
             self._leave_to_socket()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer: the timer would keep the connection in memory."""
+        """Cancel the timer, which would keep the connection in memory."""
         super().connection_lost(exc)
         self._waiting.cancel()
 
@@ -277,7 +276,7 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
     """The sockets with a large message that has not ended."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait little for a client that answers no close."""
+        """Shorten the wait for a client that does not answer a close."""
         super().connection_made(transport)
         self.close_timeout = CLOSE_GRACE_S
 
@@ -300,14 +299,14 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
             extensions.clear()
 
     def handle_cont(self, event: Any) -> None:
-        """Collect a fragment of a message; the size alone would permit any number of empty ones."""
+        """Add a fragment to a message; its size alone does not limit the number of empty ones."""
         if len(self.frames) >= _MAX_FRAGMENTS:
             self._close_as_broken(1009, f"expected at most {_MAX_FRAGMENTS} fragments")
             return
         super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
-        """Give a whole message to the app; uvicorn would log a traceback for one without UTF-8."""
+        """Pass a message to the app; uvicorn would log a traceback for text that is not UTF-8."""
         if self.curr_msg_data_type == "text" and not self.close_sent:
             self.frames = [b"".join(self.frames)]
             try:
@@ -332,7 +331,7 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
             self._late_pong = pongs[-1]
 
     def resume_writing(self) -> None:
-        """Let the app send, and answer the latest ping that came meanwhile."""
+        """Resume sending, and answer the latest ping that arrived meanwhile."""
         super().resume_writing()
         late_pong, self._late_pong = self._late_pong, b""
         if late_pong and not self._is_broken:
@@ -399,7 +398,7 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
             self.transport.write_eof()
 
     async def receive(self) -> Any:
-        """Give the app a message of the client when it is its turn."""
+        """Pass a message of the client to the app when it is its turn."""
         message: Any = await super().receive()
         self._pause()
         if message["type"] == "websocket.connect":
@@ -424,7 +423,7 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
             self._forget_handshake()
 
     def _forget_handshake(self) -> None:
-        """Keep nothing of it but whose the socket is, once that was checked.
+        """Free the handshake once its caller was checked; only the owner of the socket is kept.
 
         Starlette keeps lists of the headers, so each of these is emptied.
         """
@@ -444,7 +443,7 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
         self._end(code, reason)
 
     def _end(self, code: int, reason: str) -> None:
-        """Tell the app, write the close frame, and read until the client has closed its side too.
+        """Notify the app, write the close frame, and read until the client has closed its side.
 
         Without `close_timer` uvicorn would close the connection when the app ends. If bytes of the
         client are unread at that time, the kernel resets the connection, and the client may lose

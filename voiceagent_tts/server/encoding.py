@@ -12,25 +12,21 @@ from weakref import WeakValueDictionary
 
 _THREADS = min(2, max(1, (os.cpu_count() or 1) - 1))  # one processor is for the event loop
 _places = WeakValueDictionary[tuple[ThreadPoolExecutor, str], asyncio.Semaphore]()
-"""For twice as many pieces of an owner as there are threads: others do not wait for all of them."""
+"""Each owner has at most twice as many pieces in the queue as there are threads, so that the pieces
+of one owner do not delay those of all others."""
 
 _T = TypeVar("_T")
 
 
 def encoder_threads(name: str) -> ThreadPoolExecutor:
-    """Threads of their own for one kind of answer, which does not queue behind the others."""
+    """Return new threads for one kind of answer, so that it does not wait for other kinds."""
     return ThreadPoolExecutor(_THREADS, name)
 
 
-STREAMS = encoder_threads("stream-encoder")
+STREAMS = encoder_threads("stream-encoder")  # for sockets and streamed responses
 
 
 async def computed(threads: ThreadPoolExecutor, owner: str, work: Callable[[], _T]) -> _T:
-    """What `work` returns in one of the threads, among other pieces of its owner."""
+    """Return the result of `work`, which runs in one of the threads when it is its turn."""
     async with _places.setdefault((threads, owner), asyncio.Semaphore(2 * _THREADS)):
         return await asyncio.get_running_loop().run_in_executor(threads, work)
-
-
-async def made_late(make: Callable[[], list[str]], owner: str) -> list[str]:
-    """The messages of an owner's socket that take long to make, such as compressed audio."""
-    return await computed(STREAMS, owner, make)

@@ -52,27 +52,23 @@ def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
     return InvalidRequestError(f"{place}: {first['msg']}", code=ErrorCode.INVALID_PARAM)
 
 
+_REFUSED = {
+    404: (ErrorCode.NOT_FOUND, "this path does not exist"),
+    405: (ErrorCode.METHOD_NOT_ALLOWED, "this path requires another method"),
+    408: (ErrorCode.IDLE_TIMEOUT, None),
+    413: (ErrorCode.MESSAGE_TOO_BIG, None),
+}
+"""Code and sentence for each status of a refused request; None for the sentence of the error."""
+_UNREADABLE = ErrorCode.INVALID_JSON, "the body cannot be read as JSON or as a form"
+
+
 def refused_request(error: HTTPException) -> VoiceAgentError:
-    """The error for a request that FastAPI refuses before a route handles it."""
-    match error.status_code:
-        case 404:
-            return InvalidRequestError("this path does not exist", code=ErrorCode.NOT_FOUND)
-        case 405:
-            return InvalidRequestError(
-                "this path requires another method", code=ErrorCode.METHOD_NOT_ALLOWED
-            )
-        case 408:
-            return InvalidRequestError(str(error.detail), code=ErrorCode.IDLE_TIMEOUT)
-        case 413:
-            return InvalidRequestError(str(error.detail), code=ErrorCode.MESSAGE_TOO_BIG)
-        case 429:
-            return OverloadedError(
-                str(error.detail), code=ErrorCode.RATE_LIMITED, retry_after_ms=1000
-            )
-        case _:
-            return InvalidRequestError(
-                "the body cannot be read as JSON or as a form", code=ErrorCode.INVALID_JSON
-            )
+    """The error for a request that is refused before a route handles it."""
+    given = str(error.detail)
+    if error.status_code == 429:
+        return OverloadedError(given, code=ErrorCode.RATE_LIMITED, retry_after_ms=1000)
+    code, sentence = _REFUSED.get(error.status_code, _UNREADABLE)
+    return InvalidRequestError(sentence or given, code=code)
 
 
 async def refuse(error: VoiceAgentError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -24,7 +24,7 @@ MEMORY_S = 120.0
 """Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
 MAX_TEXTS_BYTES = 16 << 20
 """Memory of one caller's texts; newer ones displace the oldest. About 8,000 turns of a minute."""
-_OVERHEAD_BYTES = 600  # overhead of one text in addition to its characters and words
+_OVERHEAD_BYTES = 600  # of one text, in addition to its characters and words
 _NUMBERS = 4  # of one packed word
 _PACKED_AT_ONCE = 10_000  # words, in one turn of the event loop: 3 ms
 _EXPIRED_AT_ONCE = 64  # old texts that are dropped with a new one: there may be 27,000
@@ -127,7 +127,7 @@ class _Packed:
 
 @dataclass(frozen=True, slots=True)
 class _PackedWords:
-    """The words of a packed text. Each is made when it is asked for: a cut asks for few."""
+    """The words of a packed text, each of which is made on access: a cut needs few of them."""
 
     text: str
     times: "array[int]"
@@ -142,75 +142,53 @@ class _PackedWords:
         return WordTimestamp(word, start_sample, None if end_sample < 0 else end_sample, 1.0)
 
 
-class _CallerTexts:
-    """The texts of one caller, the oldest first."""
-
-    def __init__(self) -> None:
-        self._texts: OrderedDict[_Place, _Packed] = OrderedDict()
-        self._of_sessions: dict[str, set[str]] = {}
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def find(self, place: _Place) -> _Packed | None:
-        return self._texts.get(place)
-
-    def add(self, place: _Place, packed: _Packed) -> None:
-        """Add the newest text; drop the oldest while they are too many, and some that are old."""
-        self._drop(place)
-        self._texts[place] = packed
-        self._bytes += packed.size_bytes
-        session_id, context_id = place
-        self._of_sessions.setdefault(session_id, set()).add(context_id)
-        while self._bytes > MAX_TEXTS_BYTES and len(self) > 1:
-            self._drop(next(iter(self._texts)))
-        for oldest in list(itertools.islice(self._texts, _EXPIRED_AT_ONCE)):
-            if packed.ended_at - self._texts[oldest].ended_at > MEMORY_S:
-                self._drop(oldest)
-
-    def forget(self, session_id: str) -> None:
-        for context_id in list(self._of_sessions.get(session_id, ())):
-            self._drop((session_id, context_id))
-
-    def _drop(self, place: _Place) -> None:
-        packed = self._texts.pop(place, None)
-        if packed is None:
-            return
-        self._bytes -= packed.size_bytes
-        session_id, context_id = place
-        self._of_sessions[session_id].remove(context_id)
-        if not self._of_sessions[session_id]:
-            del self._of_sessions[session_id]
-
-
 class RecentTexts:
     """Keeps the texts of contexts that have ended, for later cuts."""
 
     def __init__(self) -> None:
-        self._of_callers: dict[str, _CallerTexts] = {}
+        self._of_callers: dict[str, OrderedDict[_Place, _Packed]] = {}  # each with the oldest first
+        self._bytes = Counter[str]()  # of each caller's texts
+        self._of_sessions: dict[str, set[str]] = {}  # the contexts with texts here
 
     def keep(self, owner: str, session_id: str, context_id: str, text: TimedText) -> None:
         """Keep the text of a context that has just ended; drop texts that are too old or many."""
-        packed = _Packed.of(text)
-        self._of_callers.setdefault(owner, _CallerTexts()).add((session_id, context_id), packed)
+        packed, place = _Packed.of(text), (session_id, context_id)
+        self._drop(owner, place)
+        texts = self._of_callers.setdefault(owner, OrderedDict())
+        texts[place] = packed
+        self._bytes[owner] += packed.size_bytes
+        self._of_sessions.setdefault(session_id, set()).add(context_id)
+        while self._bytes[owner] > MAX_TEXTS_BYTES and len(texts) > 1:
+            self._drop(owner, next(iter(texts)))
+        for oldest in list(itertools.islice(texts, _EXPIRED_AT_ONCE)):
+            if packed.ended_at - texts[oldest].ended_at > MEMORY_S:
+                self._drop(owner, oldest)
         _pack(packed)
 
     def find(self, owner: str, session_id: str, context_id: str) -> TimedText | None:
         """The text of a context; None if it was displaced, or the context ended too long ago."""
-        texts = self._of_callers.get(owner)
-        packed = None if texts is None else texts.find((session_id, context_id))
+        packed = self._of_callers.get(owner, {}).get((session_id, context_id))
         if packed is None or time.monotonic() - packed.ended_at > MEMORY_S:
             return None
         return packed.timed_text()
 
     def forget(self, owner: str, session_id: str) -> None:
         """Drop the texts of a session that has ended."""
+        for context_id in list(self._of_sessions.get(session_id, ())):
+            self._drop(owner, (session_id, context_id))
+
+    def _drop(self, owner: str, place: _Place) -> None:
         texts = self._of_callers.get(owner)
-        if texts is not None:
-            texts.forget(session_id)
-            if not texts:
-                del self._of_callers[owner]
+        packed = None if texts is None else texts.pop(place, None)
+        if packed is None:
+            return
+        self._bytes[owner] -= packed.size_bytes
+        if not texts:
+            del self._of_callers[owner], self._bytes[owner]
+        session_id, context_id = place
+        self._of_sessions[session_id].remove(context_id)
+        if not self._of_sessions[session_id]:
+            del self._of_sessions[session_id]
 
 
 def _pack(packed: _Packed) -> None:

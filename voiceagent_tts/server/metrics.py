@@ -21,10 +21,10 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ, DoneReason
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.engine_kind import engine_kinds
-from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
+from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 
@@ -83,7 +83,7 @@ _LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _UNDERRUN_BUCKETS_S = (0, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 _REACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 _LAG_INTERVAL_S = 0.1
-_LONGEST_OF_S = 60.0  # of which the longest stall is kept: no percentile shows one of 600
+_KEPT_S = 60.0  # time for which stalls are kept: no percentile shows one of 600
 
 
 class LoopLag:
@@ -118,7 +118,7 @@ class LoopLag:
                 self._iteration_s = 0.0
                 self._observe(stall_s)
                 self._stalls.append((now, stall_s))
-                while self._stalls[0][0] < now - _LONGEST_OF_S:
+                while self._stalls[0][0] < now - _KEPT_S:
                     self._stalls.popleft()
         finally:
             if selector.select is timed:  # else a server that began later measures through it

@@ -37,13 +37,14 @@ from voiceagent_tts.server.connections import (
 )
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
-MAX_MESSAGE_BYTES = 640 << 10
-"""What is read of a message, to refuse it: a text of 100,000 characters, each of them escaped."""
+MAX_READ_BYTES = 640 << 10
+"""Maximum size of a message that is read, to be refused by the protocol: a text of 100,000
+characters, each of them escaped."""
 PING_INTERVAL_S = 20.0  # time between keepalive pings, and for the answer
 _SEND_BUFFER_BYTES = 64 * 1024
-_GIVE_BACK_S = 20.0  # time between two looks whether freed memory can go back to the system
+_GIVE_BACK_S = 20.0  # interval between attempts to return freed memory to the system
 _FEW_SOCKETS = 100
-"""With more, memory stays: 0.15 ms for each socket are too long for those who open a context."""
+"""Number of sockets up to which memory is returned: 0.15 ms for each would delay new contexts."""
 _WAITING_CONNECTIONS = 2048
 _ACCEPTED_AT_ONCE = 16
 _MAX_OPEN_FILES = 65_536
@@ -51,8 +52,8 @@ _MAX_OPEN_FILES = 65_536
 more; some permit a billion, which would only cost memory."""
 _WARNING_S = 1.0
 _SWITCH_INTERVAL_S = 0.0005
-"""How long the event loop may wait for a thread that computes in Python, such as one that marks a
-file. By default it waits 5 ms each time that it wakes, and several times for one message."""
+"""Longest wait of the event loop for a thread that computes in Python, such as one that marks a
+file. The default is 5 ms each time that the loop wakes, several times for one message."""
 
 _log = structlog.get_logger(__name__)
 
@@ -68,10 +69,10 @@ class Certificate(Protocol):
         ...
 
 
-class _FewFiles:
-    """Handles what the event loop reports: that open files ran out, by one warning in a second.
+class _FileShortage:
+    """Exception handler of the event loop; warns once a second while open files are short.
 
-    asyncio reports each connection that it cannot accept, and would log a traceback of each.
+    By default asyncio logs a traceback for each connection that it cannot accept.
     """
 
     def __init__(self) -> None:
@@ -91,9 +92,9 @@ class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: those of `serve` drain first."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept few connections in one iteration of the event loop, and have many wait for it.
+        """Let many connections wait, of which an iteration of the event loop accepts few.
 
-        asyncio has one number for both, and 2,000 connections at once would take it 0.16 s.
+        asyncio has one number for both, and accepting 2,000 connections at once takes 0.16 s.
         """
         await super().startup(sockets)
         for listener in sockets or ():
@@ -152,10 +153,6 @@ class RunningServer:
         """Address of `tts.v1`."""
         return f"ws{self.url.removeprefix('http')}/v1/tts/ws"
 
-    async def drain(self, is_hurried: Callable[[], bool] = lambda: False) -> None:
-        """Let open contexts finish within `drain_s` unless `is_hurried`, then close the sockets."""
-        await self.state.drain(self.state.settings.drain_s, is_hurried)
-
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[RunningServer]:
@@ -172,7 +169,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         stack.callback(listener.close)
         loop = asyncio.get_running_loop()
         stack.callback(loop.set_exception_handler, loop.get_exception_handler())
-        loop.set_exception_handler(_FewFiles())
+        loop.set_exception_handler(_FileShortage())
         state = ServerState(settings)
         stack.push_async_callback(state.close)
         host, port = listener.getsockname()[:2]
@@ -196,7 +193,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
 
 
 async def _give_back_memory(state: ServerState) -> None:
-    """Give back memory now and then, while nobody speaks; what is loaded must be frozen."""
+    """Return freed memory now and then while no context is open; loaded modules are frozen."""
     while True:
         await asyncio.sleep(_GIVE_BACK_S)
         if not state.synthesizer.contexts_active and len(state.sessions) <= _FEW_SOCKETS:
@@ -263,7 +260,7 @@ async def serve(
         stack.callback(giving_back.cancel)
         on_ready(server)
         await asyncio.wait({server.serving, ended}, return_when=asyncio.FIRST_COMPLETED)
-        await server.drain(hurried.is_set)
+        await server.state.drain(settings.drain_s, hurried.is_set)
 
 
 def _uvicorn_config(
@@ -274,7 +271,7 @@ def _uvicorn_config(
         http=RequestProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws=SocketProtocol,
-        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_max_size=MAX_READ_BYTES,
         ws_ping_interval=PING_INTERVAL_S,
         ws_ping_timeout=PING_INTERVAL_S,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory

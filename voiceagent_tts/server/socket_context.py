@@ -1,12 +1,11 @@
 """One context of a socket, from the message that opens it to its `done`.
 
-`SocketContext` receives the client's messages, `ContextWriter` turns the context's events into
-messages for the client, and `Refusals` answers errors.
+`SocketContext` receives the client's messages, and `ContextWriter` turns the context's events into
+messages for the client. Both answer through the `SocketWriter` of their socket.
 
 Opening a context and charging its text may take seconds: a worker restarts, Redis is away, a
 lexicon is read. Both happen in a task of the context. What the client sends meanwhile waits in the
-context's inbox, so that no caller of this module waits, and a `cancel` never stands behind
-anything.
+context's inbox, so that no caller of this module waits, and nothing delays a `cancel`.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ import datetime
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     AudioChunk,
+    DoneReason,
     ms_to_samples,
     samples_to_ms,
 )
@@ -38,10 +38,8 @@ from voiceagent_tts.protocol.messages import (
     ProvenanceFields,
     WordList,
 )
-from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
+from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
 from voiceagent_tts.server.admission import AdmittedContext, Origin, options_of
-from voiceagent_tts.server.error_answers import log_if_unexpected
-from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -54,13 +52,9 @@ from voiceagent_tts.synthesizer.events import (
     ContextWarned,
     ContextWords,
     ContextWordsMoved,
-    DoneReason,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import TimedText
-
-MAX_REFUSALS = 32  # number of `rate_limited` answers in a row after which a socket is closed (4029)
-_REFUSED_LINES_PER_S = 10  # lines of the log for refused messages of one socket
 
 Input = ContextText | ContextFlush | ContextEnd
 
@@ -73,106 +67,38 @@ class Outgoing:
 
     messages: WireMessages
     on_sent: Callable[[], None] = lambda: None
-    late: MakeMessages | None = None
 
 
 class _Socket(Protocol):
     """The part of `websocket.SocketWriter` that contexts use."""
 
-    def answer(self, messages: Iterable[str | bytes]) -> None: ...
+    state: ServerState
+    connection: ServerConnection
+
+    def answer(self, messages: WireMessages) -> None: ...
+    def refuse(
+        self, error: VoiceAgentError, context_id: str, metadata: dict[str, Any] | None = None
+    ) -> None: ...
+    def note_error(self, error: VoiceAgentError, context_id: str) -> None: ...
+    def note_accepted(self) -> None: ...
     def mark_ready(self, context_id: str) -> None: ...
     def remove(self, context_id: str) -> None: ...
-    def close(self, code: int, reason: str) -> None: ...
-
-
-class Refusals:
-    """Answers errors on a socket, and closes the socket of a client that ignores its limits."""
-
-    def __init__(
-        self,
-        connection: ServerConnection,
-        socket: _Socket,
-        metrics: Metrics,
-        session_id: str,
-    ) -> None:
-        self._connection = connection
-        self._socket = socket
-        self._metrics = metrics
-        self._session_id = session_id
-        self._log = structlog.get_logger(__name__).bind(session_id=session_id)
-        self._in_a_row = 0
-        self._second_began_at = 0.0
-        self._lines_in_second = 0
-
-    def answer(
-        self,
-        error: VoiceAgentError,
-        context_id: str | None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Send an error to the client; `metadata` of the context is logged.
-
-        Closes the socket if the client ignores its limits, or its key was revoked.
-        """
-        self.note(error, context_id, metadata)
-        self._socket.answer(self._connection.error(error, context_id))
-        if error.code is ErrorCode.UNAUTHORIZED:
-            self._socket.close(1008, "the key was revoked")
-        if error.code is ErrorCode.RATE_LIMITED:
-            self._in_a_row += 1
-            if self._in_a_row >= MAX_REFUSALS:
-                self._socket.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
-
-    def note(
-        self,
-        error: VoiceAgentError,
-        context_id: str | None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Count and log an error that the caller sends to the client."""
-        self._metrics.errors.labels(error.code).inc()
-        log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
-        if self._may_log():
-            self._log.info(
-                "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
-            )
-
-    def _may_log(self) -> bool:
-        """Whether a line may be logged: no limit of a key counts messages that are refused."""
-        if time.monotonic() - self._second_began_at >= 1:
-            self._second_began_at, self._lines_in_second = time.monotonic(), 0
-        self._lines_in_second += 1
-        return self._lines_in_second <= _REFUSED_LINES_PER_S
-
-    def note_accepted(self) -> None:
-        """Note that the client was within its limits: the count of refusals starts anew."""
-        self._in_a_row = 0
 
 
 class SocketContext:
     """Opens a context, feeds it and ends it; no call waits."""
 
-    def __init__(
-        self,
-        state: ServerState,
-        connection: ServerConnection,
-        socket: _Socket,
-        refusals: Refusals,
-        message: ContextOpen,
-        origin: Origin,
-    ) -> None:
+    def __init__(self, socket: _Socket, message: ContextOpen, origin: Origin) -> None:
         self.context_id = message.context_id
         self.done: ContextDone | None = None  # once `next_message` has returned it
         self.is_refused = False  # it could not be opened
-        self._state = state
-        self._connection = connection
         self._socket = socket
-        self._refusals = refusals
+        self._connection = socket.connection
         self._message = message
         self._origin = origin
         self._admitted: AdmittedContext | None = None  # once the context is open
         self._writer: ContextWriter | None = None
-        self._inbox = _Inbox(state.settings.max_text_chars)  # messages that wait for the task
+        self._inbox = _Inbox(socket.state.settings.max_text_chars)  # for the task
         self._dropped_text = ""  # text that still waited at the end
         self._is_over = False  # its `done` was sent as an answer
         # Not longer than it runs: a task that was cancelled names its frames, which name `self`.
@@ -270,9 +196,8 @@ class SocketContext:
         on_event = functools.partial(self._socket.mark_ready, self.context_id)
         started = time.monotonic()
         try:
-            admitted = await self._state.opener.open(
-                self._origin, _options(self._message), on_event
-            )
+            opener = self._socket.state.opener
+            admitted = await opener.open(self._origin, _options(self._message), on_event)
         except Exception as error:  # other contexts of the socket continue
             self._refuse(VoiceAgentError.wrapping(error))
             return
@@ -280,18 +205,10 @@ class SocketContext:
         await self._empty_inbox(admitted)
 
     def _set_open(self, admitted: AdmittedContext, queue_ms: int) -> None:
-        self._refusals.note_accepted()
+        self._socket.note_accepted()
         context, message = admitted.context, self._message
         self._admitted = admitted
-        self._writer = ContextWriter(
-            self._connection,
-            message,
-            context,
-            DeliveredAudio(self._state.audio_filter),
-            functools.partial(self._socket.mark_ready, self.context_id),
-            functools.partial(self._refusals.note, context_id=self.context_id),
-            self._state.metrics,
-        )
+        self._writer = ContextWriter(self._socket, message, context)
         _log.info(
             "context_opened",
             **self._origin.ids,
@@ -309,7 +226,7 @@ class SocketContext:
         self._socket.answer(opened)
 
     def _refuse(self, error: VoiceAgentError) -> None:
-        self._refusals.answer(error, self.context_id, self._message.metadata)
+        self._socket.refuse(error, self.context_id, self._message.metadata)
         admitted = self._admitted
         self.is_refused = admitted is None
         self._end_at_once("error", 0 if admitted is None else len(admitted.context.text))
@@ -327,7 +244,7 @@ class SocketContext:
                 assert isinstance(message, ContextText), "nothing else waits to be charged"
                 with self._answering_errors(admitted, message):
                     await admitted.push_text(message.text)
-                    self._refusals.note_accepted()
+                    self._socket.note_accepted()
             self._inbox.pop()
             if self._inbox:  # none may be waited for when it is empty: the next message starts anew
                 await asyncio.sleep(0)  # other clients must not wait for a full inbox
@@ -343,7 +260,7 @@ class SocketContext:
                     if admission is not None and not admission.defer_charge(len(text)):
                         return False
                     admitted.context.push_text(text)
-                    self._refusals.note_accepted()
+                    self._socket.note_accepted()
                 case ContextFlush(flush_id=flush_id):
                     admitted.context.flush(flush_id)
                 case ContextEnd():
@@ -367,7 +284,7 @@ class SocketContext:
             waiting = self._inbox.text if is_waiting else ""
             start = len(self.timed_text.text) - len(waiting)
             error.dropped = (start, start + len(message.text))
-        self._refusals.answer(error, self.context_id)
+        self._socket.refuse(error, self.context_id)
 
     def _stop_task(self) -> None:
         if self._task is not None:
@@ -378,34 +295,18 @@ class SocketContext:
 
 
 class ContextWriter:
-    """Turns a context's events into messages, with audio in the client's rate and encoding.
+    """Turns a context's events into messages, with audio in the client's rate and encoding."""
 
-    Args:
-        on_ready: called when there is a message after there was none, apart from the context's
-            events.
-        on_error: called with each error that is sent to the client.
-    """
-
-    def __init__(
-        self,
-        connection: ServerConnection,
-        message: ContextOpen,
-        context: Context,
-        delivered: DeliveredAudio,
-        on_ready: Callable[[], None],
-        on_error: Callable[[VoiceAgentError], None],
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, socket: _Socket, message: ContextOpen, context: Context) -> None:
         self.context = context
         self.done: ContextDone | None = None  # once `next_message` has returned it
-        self._delivered = delivered
-        self._on_ready = on_ready
+        self._socket = socket
+        self._connection = socket.connection
+        self._metrics = socket.state.metrics
+        self._delivered = DeliveredAudio(socket.state.audio_filter)
         self._is_filtering = False
-        self._on_error = on_error
-        self._metrics = metrics
         self._cancelled_at: float | None = None
         self._audio_sent_at: float | None = None
-        self._connection = connection
         self._context_id = message.context_id
         self._sends_words = message.timestamps == "word"
         self._format = message.audio
@@ -450,7 +351,7 @@ class ContextWriter:
                     self._after_audio = event
                 case ContextDone():
                     self.done = event
-                    return Outgoing(self._encode_done(event), late=self._connection.dialect.late)
+                    return Outgoing(self._encode_done(event))
                 case ContextCancelled():
                     return Outgoing(self._encode(event), self._observe_cancel)
                 case _:
@@ -479,7 +380,7 @@ class ContextWriter:
         audio.push(self._output.push(pcm))
         if audio is self._audio:
             self._is_filtering = False
-            self._on_ready()
+            self._socket.mark_ready(self._context_id)
 
     @property
     def queued_bytes(self) -> int:
@@ -506,7 +407,7 @@ class ContextWriter:
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
         on_sent = functools.partial(self._on_audio_sent, samples)
-        return Outgoing(messages, on_sent, self._connection.dialect.late)
+        return Outgoing(messages, on_sent)
 
     def _to_clock(self, sample_offset: int) -> int:
         """How many samples at 24 kHz become `sample_offset` at the client's rate, at most."""
@@ -528,7 +429,7 @@ class ContextWriter:
             case ContextCancelled(cut, basis):
                 return self._connection.cancelled(context_id, cut, basis)
             case ContextFailed(error):
-                self._on_error(error)
+                self._socket.note_error(error, context_id)
                 return self._connection.error(error, context_id)
 
     def _encode_done(self, done: ContextDone) -> WireMessages:

@@ -156,9 +156,9 @@ class ServerState:
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them."""
-        import voiceagent_tts.text.reader  # noqa: F401 - now, and not while somebody listens
+        import voiceagent_tts.text.reader  # noqa: F401 - now, so that the first context need not
 
-        await run_in_threadpool(int)  # loads what sends all answers
+        await run_in_threadpool(int)  # loads the threads of AnyIO, which the first answers need
         if self.access is not None:
             await self.access.start()
         audit(
@@ -357,7 +357,7 @@ class ErrorForm:
 
 @dataclass(frozen=True, slots=True)
 class ServerHooks:
-    """What a plugin's module `server` adds to; work beside the server is added to `state`.
+    """What a plugin's module `server` adds to; background work is added to `state`.
 
     Attributes:
         app: takes routes, and `websocket.add_socket` takes sockets.

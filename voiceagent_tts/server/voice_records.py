@@ -1,8 +1,7 @@
-"""What is known of cloned voices beside their sound: owners, tags and consents, as files.
+"""Records of cloned voices: owners, tags and consents, as files.
 
-The files are beside those of the voices, so that all servers that share these know the same. Knows
-no requests and nothing of how voices are made. A file that cannot be read is an
-`InvalidRequestError` (`storage_unavailable`).
+They are in the folder of the voices, so that all servers that share it have the same records. A
+file that cannot be read is an `InvalidRequestError` (`storage_unavailable`).
 """
 
 import logging
@@ -190,8 +189,8 @@ class VoiceRecords:
     def voice(self, stored: str) -> VoiceRecord | None:
         """Return the record of a voice, by the name of its file; older voices have none.
 
-        While it cannot be read, the voice is nobody's. Its file is read once: every context with
-        the voice asks.
+        While it cannot be read, the voice belongs to no key. Its file is read once, because every
+        context with the voice asks.
         """
         try:
             return self._record(stored)

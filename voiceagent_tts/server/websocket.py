@@ -11,7 +11,8 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request, Response, WebSocket, WebSocketDisconnect
@@ -35,15 +36,21 @@ from voiceagent_tts.protocol.messages import (
     SessionUpdate,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, ServerConnection
+from voiceagent_tts.protocol.server_connection import (
+    Answer,
+    Command,
+    Dialect,
+    MakeMessages,
+    ServerConnection,
+)
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server import auth
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.error_answers import error_response, refused_request
+from voiceagent_tts.server.error_answers import error_response, log_if_unexpected, refused_request
 from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.request_log import log_request, path_of, request_id_of
-from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
+from voiceagent_tts.server.socket_context import Outgoing, SocketContext
 from voiceagent_tts.server.state import SLOW_CONSUMER_S, ServerState, draining_error
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import TimedText
@@ -51,8 +58,9 @@ from voiceagent_tts.text.cut import TimedText
 _MAX_ANSWERS_BYTES = 64 * 1024
 """Memory of a socket's unsent answers beyond which no more messages are received."""
 _MAX_LOGGED = 10  # number of ids in a line of the log
-
-_log = structlog.get_logger(__name__)
+MAX_REFUSALS = 32
+"""Number of `rate_limited` answers in a row after which a socket is closed with 4029."""
+_REFUSED_LINES_PER_S = 10  # lines of the log for refused messages of one socket
 
 
 class Session:
@@ -67,13 +75,8 @@ class Session:
         self._traceparent = websocket.headers.get(TRACEPARENT)
         self._connection = ServerConnection(_limits(state), dialect)
         self._writer = SocketWriter(
-            websocket,
-            state,
-            self.session_id,
-            is_sequential=dialect.is_sequential,
-            on_over=self._remember,
+            websocket, state, self._connection, self.session_id, on_over=self._remember
         )
-        self._refusals = Refusals(self._connection, self._writer, state.metrics, self.session_id)
         self._last_end_at = time.monotonic()
 
     async def run(self) -> None:
@@ -163,7 +166,7 @@ class Session:
         try:
             messages = self._connection.receive(data)
         except RefusedMessageError as error:
-            self._refusals.note(error, error.context_id)
+            self._writer.note_error(error, error.context_id)
             self._writer.answer(self._connection.refused(error))
             return
         for message in messages:
@@ -171,14 +174,14 @@ class Session:
             try:
                 self._act(message)
             except VoiceAgentError as error:
-                self._refusals.answer(error, context_id)
+                self._writer.refuse(error, context_id)
             except Exception as error:  # one context must not end the others of the socket
                 self._fail(message, context_id, VoiceAgentError.wrapping(error))
 
     def _fail(self, message: Command, context_id: str | None, failure: VoiceAgentError) -> None:
         context = self._writer.contexts.get(context_id or "")
         if context is None or isinstance(message, ContextCut):
-            self._refusals.answer(failure, context_id)
+            self._writer.refuse(failure, context_id)
         else:
             context.fail(failure)
 
@@ -190,8 +193,8 @@ class Session:
             case Answer(data):
                 self._writer.answer([data])
             case ContextOpen(context_id=context_id):
-                of_socket = (self._state, self._connection, self._writer, self._refusals)
-                contexts[context_id] = SocketContext(*of_socket, message, self._origin(message))
+                origin = self._origin(message)
+                contexts[context_id] = SocketContext(self._writer, message, origin)
             case ContextText() | ContextFlush() | ContextEnd():
                 # If the context could not be opened, its `done` has been sent and this is dropped.
                 if context := contexts.get(message.context_id):
@@ -273,39 +276,88 @@ def _limits(state: ServerState) -> SessionLimits:
 class SocketWriter:
     """Sends what one socket has to send, from one task, until the socket is closed.
 
-    Each context that has something to send gets one message per turn, so that contexts share the
-    socket evenly. In a sequential dialect only the oldest context speaks. `on_over` is called with
-    each context whose `done` is being sent.
+    Answers come first. Each context that has something to send gets one message per turn, so that
+    contexts share the socket evenly. In a sequential dialect only the oldest context speaks.
+    `on_over` is called with each context whose `done` is being sent.
     """
 
     def __init__(
         self,
         websocket: WebSocket,
         state: ServerState,
+        connection: ServerConnection,
         session_id: str,
         *,
-        is_sequential: bool,
         on_over: Callable[[SocketContext], None],
     ) -> None:
         self.contexts: dict[str, SocketContext] = {}  # without `done`, the oldest first
+        self.state = state
+        self.connection = connection
         self._websocket = websocket
-        self._state = state
         self._session_id = session_id
-        self._is_sequential = is_sequential
+        self._log = structlog.get_logger(__name__).bind(session_id=session_id)
+        self._is_sequential = connection.dialect.is_sequential
         self._on_over = on_over
-        self._answers: deque[str | bytes | Callable[[], list[str]]] = deque()
+        self._refusals_in_a_row = 0
+        self._second_began_at = 0.0
+        self._lines_in_second = 0
+        self._answers: deque[str | bytes | MakeMessages] = deque()
         self._answers_bytes = 0
         self._ready: deque[str] = deque()  # contexts with something to send, each once
         self._closing: tuple[int, str] | None = None
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
 
-    def answer(self, messages: Iterable[str | bytes | Callable[[], list[str]]]) -> None:
+    def answer(self, messages: Iterable[str | bytes | MakeMessages]) -> None:
         """Send `messages` before the messages of the contexts."""
         for message in messages:
             self._answers.append(message)
             self._answers_bytes += sys.getsizeof(message)
         self._has_work.set()
+
+    def refuse(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Send an error to the client; `metadata` of the context is logged.
+
+        Closes the socket if the client ignores its limits, or its key was revoked.
+        """
+        self.note_error(error, context_id, metadata)
+        self.answer(self.connection.error(error, context_id))
+        if error.code is ErrorCode.UNAUTHORIZED:
+            self.close(1008, "the key was revoked")
+        if error.code is ErrorCode.RATE_LIMITED:
+            self._refusals_in_a_row += 1
+            if self._refusals_in_a_row >= MAX_REFUSALS:
+                self.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
+
+    def note_error(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Count and log an error that the caller sends to the client."""
+        self.state.metrics.errors.labels(error.code).inc()
+        log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
+        if self._may_log():
+            self._log.info(
+                "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
+            )
+
+    def _may_log(self) -> bool:
+        """Whether a line may be logged: no limit of a key counts messages that are refused."""
+        if time.monotonic() - self._second_began_at >= 1:
+            self._second_began_at, self._lines_in_second = time.monotonic(), 0
+        self._lines_in_second += 1
+        return self._lines_in_second <= _REFUSED_LINES_PER_S
+
+    def note_accepted(self) -> None:
+        """Note that the client was within its limits: the count of refusals starts anew."""
+        self._refusals_in_a_row = 0
 
     def mark_ready(self, context_id: str) -> None:
         """Note that a context has something to send."""
@@ -348,7 +400,7 @@ class SocketWriter:
     @property
     def _is_full(self) -> bool:
         """Whether the answers, or the contexts that were cancelled and wait, are too many."""
-        most_contexts = 2 * self._state.settings.max_contexts
+        most_contexts = 2 * self.state.settings.max_contexts
         return self._answers_bytes > _MAX_ANSWERS_BYTES or len(self.contexts) > most_contexts
 
     async def run(self) -> None:
@@ -374,7 +426,7 @@ class SocketWriter:
         answer = self._answers.popleft()
         self._answers_bytes -= sys.getsizeof(answer)
         self._has_room.set()
-        return Outgoing([], late=answer) if callable(answer) else Outgoing([answer])
+        return Outgoing([answer])
 
     def _next_of_contexts(self) -> Outgoing | None:
         context_id = self._ready.popleft()
@@ -400,31 +452,32 @@ class SocketWriter:
         return not self._is_sequential or context_id == next(iter(self.contexts))
 
     async def _send(self, outgoing: Outgoing) -> None:
-        if outgoing.late is not None:
-            from voiceagent_tts.server.encoding import made_late  # here: for dialects that compress
-
-            owner = caller_of(self._websocket.scope).owner
-            await self._send_all(await made_late(outgoing.late, owner))
-        await self._send_all(outgoing.messages)
+        for message in outgoing.messages:
+            for each in await self._made(message) if callable(message) else [message]:
+                await self._send_one(each)
         outgoing.on_sent()
 
-    async def _send_all(self, messages: Sequence[str | bytes]) -> None:
+    async def _made(self, make: MakeMessages) -> list[str]:
+        from voiceagent_tts.server.encoding import STREAMS, computed  # for dialects that compress
+
+        return await computed(STREAMS, caller_of(self._websocket.scope).owner, make)
+
+    async def _send_one(self, message: str | bytes) -> None:
         try:
             async with asyncio.timeout(SLOW_CONSUMER_S):
-                for message in messages:
-                    if isinstance(message, str):
-                        await self._websocket.send_text(message)
-                    else:
-                        await self._websocket.send_bytes(message)
+                if isinstance(message, str):
+                    await self._websocket.send_text(message)
+                else:
+                    await self._websocket.send_bytes(message)
         except TimeoutError:
-            self._state.metrics.slow_consumers.inc()
-            _log.warning("slow_consumer", session_id=self._session_id)
+            self.state.metrics.slow_consumers.inc()
+            self._log.warning("slow_consumer")
             self.close_now(4008, "slow consumer: nothing was read")
             raise WebSocketDisconnect(4008) from None
 
 
 def add_socket(app: FastAPI, path: str, serve: Callable[..., Awaitable[None]]) -> None:
-    """Add a WebSocket path; who opens it in a browser or with curl is told what it is."""
+    """Add a WebSocket path; a plain GET, as of a browser or curl, is answered with a hint."""
     app.websocket(path)(serve)
 
     @app.get(path, include_in_schema=False)

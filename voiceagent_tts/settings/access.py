@@ -43,7 +43,7 @@ def is_redis(address: str) -> bool:
 
 
 def _as_browsers_send_it(origin: str) -> str:
-    """The `Origin` header of a page whose address or host somebody wrote down."""
+    """Return the `Origin` header of a page, given its address or host as people write it."""
     scheme, _, rest = origin.strip().lower().rpartition("://")
     host = rest.partition("/")[0]
     with contextlib.suppress(UnicodeError):
@@ -191,7 +191,7 @@ class AccessSettings(SettingsGroup):
     @classmethod
     def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if value != ("*",):
-            for network in value:  # uvicorn ignores what is none, without a word
+            for network in value:  # uvicorn silently skips values that are not networks
                 _check_network(network)
         return value
 

@@ -22,16 +22,6 @@ class Needs:
     def __init__(self, *any_of: str) -> None:
         self.any_of = any_of
 
-    def is_met(self, settings: object) -> bool:
-        """Whether the settings have one of them."""
-        return any(_has(settings, each) for each in self.any_of)
-
-
-def _has(settings: object, need: str) -> bool:
-    name, _, value = need.partition("=")
-    found = getattr(settings, name)
-    return found == value if value else bool(found)
-
 
 class SettingsGroup(BaseModel):
     """Settings of one subject. Unknown names and infinite numbers are refused; empty is unset.
@@ -45,7 +35,7 @@ class SettingsGroup(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_texts(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Leave the default of every setting whose value is an empty text, whoever wrote it.
+        """Strip texts, and leave the default of a setting whose text is empty.
 
         Charts, Compose files and shells pass on an unset value as an empty one.
 
@@ -62,7 +52,7 @@ class SettingsGroup(BaseModel):
 
 
 def _plain(name: str, text: str) -> str:
-    """Refuse what no reader of settings removes, and what would be taken for a part of the value.
+    """Refuse characters that would become a part of the value by mistake.
 
     Raises:
         ValueError: quotes around the text, which some readers of .env files keep, or control

@@ -5,12 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
 
-from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Cut, CutBasis, DoneReason, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-
-DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 
 
 class Source(IntEnum):
@@ -76,7 +73,7 @@ class ContextCancelled:
     """The answer to `cancel`; only `ContextDone` follows."""
 
     cut: Cut
-    basis: Literal["played_ms", "clock"]
+    basis: CutBasis
 
 
 @dataclass(frozen=True, slots=True)

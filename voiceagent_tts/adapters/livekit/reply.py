@@ -42,6 +42,8 @@ from voiceagent_tts.protocol.client_connection import (
     ClientEvent,
     OpenOptions,
     VoiceOptions,
+    error_of,
+    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
@@ -272,13 +274,13 @@ class Reply:
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage():
-                raise event.to_error()
+                raise error_of(event)
             case WordsMessage():
-                words = [self._turn.to_turn(timestamp) for timestamp in event.timestamps()]
+                words = [self._turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
                 self._hooks.on_words(self._turn.context_id, words)
                 self._expect_new_words()
             case WordsMovedMessage():
-                better = map(self._turn.to_turn, event.timestamps())
+                better = map(self._turn.to_turn, timestamps_of(event))
                 self._playout.correct(better, self._turn.context_start)
             case DoneMessage():
                 await self._finish_context(event)
@@ -364,7 +366,7 @@ class Reply:
             self._playout.forget_unheard()
             self._turn.close_context(self._playout.char_end)
         else:
-            final = done.words_final.timestamps() if done.words_final else []
+            final = timestamps_of(done.words_final) if done.words_final else []
             better = [self._turn.to_turn(each) for each in final]
             context_start = self._turn.context_start
             words = self._turn.finish_context(done.chars)

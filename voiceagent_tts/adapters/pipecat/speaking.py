@@ -33,7 +33,12 @@ from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientEvent,
+    error_of,
+    timestamps_of,
+)
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
     ErrorMessage,
@@ -300,7 +305,7 @@ class TurnTTSService(TTSService):
             case ClientAudio() if turn:
                 await self._receive_audio(turn, event)
             case WordsMessage() if turn:
-                words = [turn.to_turn(timestamp) for timestamp in event.timestamps()]
+                words = [turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
                 await self._call_event_handler("on_words", turn.context_id, words)
                 await self._add_words(turn.context_id, turn.audible_words())
             case WordsMovedMessage() if turn:
@@ -312,7 +317,7 @@ class TurnTTSService(TTSService):
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage() if turn:
-                await self._recover_from(turn, event.to_error())
+                await self._recover_from(turn, error_of(event))
             case ErrorMessage(context_id=None):
                 await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
             case _:

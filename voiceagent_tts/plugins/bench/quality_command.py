@@ -1,5 +1,6 @@
 """`voiceagent-tts bench quality`: whether the words are right."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +57,6 @@ def quality(
     The last line of standard output is one JSON object.
     """
     from voiceagent_tts.client.address import configured_key
-    from voiceagent_tts.config import key_for
     from voiceagent_tts.plugins.bench.quality.run import run_quality
     from voiceagent_tts.plugins.bench.quality.test_sets import items_of
     from voiceagent_tts.plugins.bench.quality.transcribers import open_transcriber
@@ -64,6 +64,7 @@ def quality(
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
 
+    key = os.environ.get("VOICEAGENT_TTS_JUDGE_KEY", "")
     spoken = names(languages)
     options = [Options(each, api_key=configured_key(None)) for each in names(voice) or [None]]
     addresses = [
@@ -75,7 +76,7 @@ def quality(
         addresses,
         recordings,
         items_of(texts, spoken, names(kinds)),
-        (transcriber.partition("{")[0], open_transcriber(transcriber, key_for("JUDGE_KEY"))),
+        (transcriber.partition("{")[0], open_transcriber(transcriber, key)),
         Outputs(Path("out"), json, html, save=save),
         options[0],
         together=together,

@@ -4,6 +4,7 @@ import errno
 import importlib.metadata
 import importlib.util
 import json
+import os
 import platform
 import shutil
 import socket
@@ -14,6 +15,7 @@ import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.client import HTTPException
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -22,7 +24,7 @@ from rich.markup import escape
 from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.playback import output_device
 from voiceagent_tts.cli.settings import read_server_settings
-from voiceagent_tts.config import Settings, huggingface_home
+from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint, packages_of
@@ -236,7 +238,7 @@ def _cuda() -> Finding:
 
 
 def _models() -> Finding:
-    home = huggingface_home()
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     found = sorted(path.name for path in home.glob("hub/models--Qwen--Qwen3-TTS*"))
     if not found:
         remedy = "voiceagent-tts models download REPO_ID; the embedded voice needs no files"

@@ -42,7 +42,7 @@ from voiceagent_tts.protocol.messages import (
     context_id_of,
 )
 from voiceagent_tts.protocol.refusals import refusal_of
-from voiceagent_tts.protocol.server_connection import Command, WireMessages, refuse_if_big
+from voiceagent_tts.protocol.server_connection import Command, Dialect, WireMessages, refuse_if_big
 
 _LIBRARY_VOICE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 """UUID: the name of a voice in Cartesia's own library."""
@@ -159,12 +159,8 @@ class _Context:
         return not (self.is_blank or self.has_audio)
 
 
-class Cartesia:
+class Cartesia(Dialect):
     """Translates the messages of one Cartesia socket."""
-
-    is_sequential = False
-    closing = None
-    late = None
 
     def __init__(self) -> None:
         self._contexts: dict[str, _Context] = {}

@@ -47,6 +47,7 @@ from voiceagent_tts.protocol.server_connection import (
     Answer,
     Closing,
     Command,
+    Dialect,
     MakeMessages,
     WireMessages,
     refuse_if_big,
@@ -88,7 +89,7 @@ class _Context:
     handle: int | None = None  # once the context is open
 
 
-class ElevenLabs:
+class ElevenLabs(Dialect):
     """Translates the messages of one ElevenLabs socket.
 
     Args:
@@ -98,8 +99,6 @@ class ElevenLabs:
         counts_from_context: as for `CharacterAlignment`.
     """
 
-    is_sequential = False
-
     def __init__(
         self,
         voice: str | None,
@@ -108,10 +107,6 @@ class ElevenLabs:
         is_multi: bool,
         counts_from_context: bool = False,
     ) -> None:
-        self.closing: Closing | None = None
-        """See `Dialect.closing`."""
-        self.late: MakeMessages | None = None
-        """See `Dialect.late`."""
         self._voice = voice
         self._options = options
         self._format = OutputFormat.parse(options.output_format)
@@ -210,7 +205,6 @@ class ElevenLabs:
 
     def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
         """See `Dialect.write`."""
-        self.late = None
         match message:
             case ContextOpened():
                 self._handles[message.handle] = message.context_id
@@ -246,8 +240,7 @@ class ElevenLabs:
         """Messages with audio; those with compressed audio are made later."""
         if self._format.container is None or context.handle is None:
             return [*make()]
-        self.late = make  # without `self`: the two would form a cycle
-        return []
+        return [make]
 
     def _error(self, message: ErrorMessage) -> WireMessages:
         if message.code == ErrorCode.CONTEXT_EXISTS and message.context_id is not None:

@@ -37,7 +37,6 @@ from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.routes import VoiceLists
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -71,13 +70,16 @@ def error_body(error: VoiceAgentError) -> dict[str, Any]:
 @router.get("/v1/voices", response_model=dict[str, Any])
 async def list_voices(request: Request) -> Response:
     """List the voices, the default first, as ElevenLabs' API does."""
-    lists: VoiceLists = request.app.state.voice_lists
-    return await lists.answer(_voices, request)
+    from voiceagent_tts.server.voice_lists import lists_of  # here: few clients ask for it
+
+    return await lists_of(request.app).answer(_voices, request)
 
 
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
-    listed = state.synthesizer.voices_of(key_id).listed()
-    return {"voices": [_shown(voice.details) for voice in listed]}
+    from voiceagent_tts.server.voice_lists import listed  # here: few clients ask for it
+
+    voices = listed(state.synthesizer.voices_of(key_id))
+    return {"voices": [_shown(voice.details) for voice in voices]}
 
 
 def _shown(voice: VoiceDetails) -> dict[str, Any]:

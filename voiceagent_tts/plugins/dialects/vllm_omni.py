@@ -50,7 +50,13 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError, refusal_of
-from voiceagent_tts.protocol.server_connection import Answer, Command, WireMessages, refuse_if_big
+from voiceagent_tts.protocol.server_connection import (
+    Answer,
+    Command,
+    Dialect,
+    WireMessages,
+    refuse_if_big,
+)
 
 _ENDS = {"sentence": ".!?…。！？।", "clause": ".!?…。！？।,;:，、；：", "none": ""}
 _MOST_UNANSWERED = 1024
@@ -107,12 +113,10 @@ class _Utterance:
         return self.is_ended and self.context_id is None
 
 
-class VllmOmni:
+class VllmOmni(Dialect):
     """Translates the messages of one vLLM-Omni socket."""
 
     is_sequential = True
-    closing = None
-    late = None
 
     def __init__(self, voices: Callable[[], Sequence[str]]) -> None:
         self._voices = voices

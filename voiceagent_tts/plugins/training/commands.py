@@ -1,5 +1,6 @@
 """`finetune prepare`, `finetune train` and `finetune export`: a voice from recordings."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_type_hints
@@ -47,7 +48,6 @@ def prepare(
 
     docs/finetuning.md lists further options, such as --min-s 2 and --bad refuse.
     """
-    from voiceagent_tts.config import key_for
     from voiceagent_tts.hub import fetch_model
     from voiceagent_tts.plugins.recordings.recogniser import Recogniser
     from voiceagent_tts.plugins.training.prepare import PrepareOptions
@@ -62,7 +62,9 @@ def prepare(
         limits=make(RecordingLimits, {name: given[name] for name in given.keys() & limits.keys()}),
         recogniser=None
         if whisper_url is None
-        else Recogniser(whisper_url, whisper_model, key_for("WHISPER_KEY")),
+        else Recogniser(
+            whisper_url, whisper_model, os.environ.get("VOICEAGENT_TTS_WHISPER_KEY", "")
+        ),
     )
     with counted("preparing") as progress:
         report = prepare_dataset(source, fetch_model(model), output, options, progress)

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from voiceagent_tts.plugins.upstream import UPSTREAM_KEY
 from voiceagent_tts.seam.engine_kind import EngineKind, MakeEngine, WorkerSpec
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ class UpstreamKind(EngineKind):
 
     def worker_specs(self, settings: "Settings") -> dict[str, WorkerSpec]:
         """Return the one worker; the setting `rows` is that of another engine it stands in for."""
-        from voiceagent_tts.config import UPSTREAM_KEY
-
         key = settings.upstream_key
         spec = WorkerSpec(
             self.name,

@@ -1,10 +1,11 @@
 """Connects to an upstream, and lists its voices."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from voiceagent_tts.config import upstream_key
+from voiceagent_tts.plugins.upstream import UPSTREAM_KEY
 from voiceagent_tts.plugins.upstream.engine import CharBudget, UpstreamEngine
 from voiceagent_tts.plugins.upstream.requests import Upstream
 from voiceagent_tts.plugins.upstream.speech_api import SpeechAPI
@@ -42,7 +43,8 @@ def load_upstream(options: UpstreamOptions, inbox: Inbox, outbox: Outbox) -> Ups
     """
     max_rows = options.rows or _MAX_ROWS
     api = SpeechAPI(options.url.rstrip("/"), options.model, options.fields)
-    service = OpenAISpeech(api, upstream_key(), timeout_s=options.timeout_s, max_requests=max_rows)
+    key = os.environ.get(UPSTREAM_KEY) or None
+    service = OpenAISpeech(api, key, timeout_s=options.timeout_s, max_requests=max_rows)
     upstream = Upstream(service)
     try:
         voices = list(options.voices) or upstream.voices()

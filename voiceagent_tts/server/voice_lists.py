@@ -1,0 +1,122 @@
+"""Lists of the voices that a caller may use; loaded when a client first asks for one."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request, Response
+
+from voiceagent_tts.seam.events import VoiceDetails
+from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.voices import ALIASES, Voice, VoiceBook
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.voice_records import VoiceRecord
+
+_Make = Callable[[ServerState, str | None], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVoice:
+    """A voice as servers list it; `worker` and `stored` are as in `Voice`."""
+
+    details: VoiceDetails
+    worker: str
+    alias_of: str | None = None  # the voice that an alias stands for
+    stored: str = ""
+
+
+def listed(book: VoiceBook) -> list[ListedVoice]:
+    """Return all voices of a book, the default first, and then the aliases."""
+    names = book.names()
+    own = [_own(book, book.resolve(name)) for name in names]
+    taken = {name.casefold() for name in names}
+    aliases = [alias for alias in ALIASES if names and alias not in taken]
+    return own + [_alias(book, alias) for alias in aliases]
+
+
+def _own(book: VoiceBook, voice: Voice) -> ListedVoice:
+    is_clone = bool(voice.stored)
+    details = VoiceDetails(voice.name, "clone") if is_clone else book.details_of(voice)
+    return ListedVoice(details, voice.worker, stored=voice.stored)
+
+
+def _alias(book: VoiceBook, alias: str) -> ListedVoice:
+    target = _own(book, book.stand_in(alias))
+    details = replace(target.details, name=alias, kind="alias")
+    return ListedVoice(details, target.worker, target.details.name)
+
+
+def lists_of(app: FastAPI) -> "VoiceLists":
+    """Return what makes the lists of a server's voices."""
+    if not hasattr(app.state, "voice_lists"):
+        app.state.voice_lists = VoiceLists(app.state.server)
+    return app.state.voice_lists
+
+
+class VoiceLists:
+    """Makes the lists of voices in threads, one at a time: each has the record of every clone.
+
+    Requests of a key that wait for the same list get the same.
+    """
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._lane = asyncio.Lock()
+        self._waiting: dict[tuple[_Make, str | None], asyncio.Task[bytes]] = {}
+
+    async def answer(self, make: _Make, request: Request) -> Response:
+        """The answer to a request for what `make` returns for its key."""
+        wanted = make, caller_of(request.scope).key_id
+        if wanted not in self._waiting:
+            self._waiting[wanted] = asyncio.create_task(self._make(*wanted))
+        data = await asyncio.shield(self._waiting[wanted])  # a client that goes leaves it to others
+        return Response(data, media_type="application/json")
+
+    async def _make(self, make: _Make, key_id: str | None) -> bytes:
+        async with self._lane:
+            del self._waiting[make, key_id]  # voices may change from now on
+            return await asyncio.to_thread(
+                lambda: json.dumps(make(self._state, key_id), ensure_ascii=False).encode()
+            )
+
+
+def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
+    """The voices of a key; reads the file of each clone."""
+    book = state.synthesizer.voices_of(key_id)
+    voices = listed(book)
+    has_clones = any(voice.stored for voice in voices)
+    records = state.voice_records.voices() if has_clones else {}
+    capabilities = {
+        name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
+    }
+    return {
+        "voices": [
+            {
+                "id": voice.details.name,
+                "name": voice.details.name,
+                "kind": voice.details.kind,
+                "alias_of": voice.alias_of,
+                "language": voice.details.language,
+                "gender": voice.details.gender,
+                "languages": book.languages(
+                    Voice(voice.details.name, voice.worker), capabilities[voice.worker]
+                ),
+                "takes_instruct": capabilities[voice.worker].takes_instruct,
+                "needs_instruct": capabilities[voice.worker].needs_instruct,
+                "voice_id": _field(records, voice, "id"),
+                "tag": _field(records, voice, "tag"),
+            }
+            for voice in voices
+        ],
+        **state.new_voices(),
+    }
+
+
+def _field(records: "dict[str, VoiceRecord]", voice: ListedVoice, field: str) -> str | None:
+    """A field of a clone's record; None for a clone without one, and for other voices."""
+    record = records.get(voice.stored)
+    return None if record is None else getattr(record, field)
