@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from voiceagent_tts.plugins.bench.callers import Callers, Section
@@ -22,7 +29,7 @@ from voiceagent_tts.plugins.bench.document import (
     section_document,
     write_document,
 )
-from voiceagent_tts.plugins.bench.figures import columns_of, format_figure, warnings_of
+from voiceagent_tts.plugins.bench.figures import columns_of, format_figure, table, warnings_of
 from voiceagent_tts.plugins.bench.loads import Style
 from voiceagent_tts.plugins.bench.machine import provenance
 from voiceagent_tts.plugins.bench.own_server import own_server
@@ -139,36 +146,33 @@ def table_of(sections: Sequence[dict[str, Any]]) -> Table:
     """The figures as a table: all of a few sections, or the main ones of many."""
     if len(sections) > _FEW_SECTIONS:
         return _table_of_many(sections)
-    columns = columns_of(sections)
-    table = Table(title="First audible sample and load", box=None)
-    table.add_column("figure", no_wrap=True)
-    for section in sections:
-        table.add_column(_name(section), justify="right", overflow="fold")
     figures = [flat(section) for section in sections]
-    for name, heading in columns.items():
-        table.add_row(_full(heading, name), *(format_figure(each.get(name)) for each in figures))
-    return table
+    rows = (
+        [heading, *(format_figure(each.get(name)) for each in figures)]
+        for name, heading in columns_of(figures).items()
+    )
+    return table("First audible sample and load", ["figure", *map(_name, sections)], rows)
 
 
 def _table_of_many(sections: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="First audible sample and load; times in ms", box=None)
-    table.add_column("section")
-    for heading in _MAIN_COLUMNS:
-        table.add_column(heading, justify="right")
-    for section in sections:
-        figures = flat(section)
-        cells = (format_figure(figures.get(name)) for name in _MAIN_COLUMNS.values())
-        table.add_row(_name(section), *cells)
-    return table
+    figures = [flat(section) for section in sections]
+    rows = (
+        [_name(each), *(format_figure(each.get(name)) for name in _MAIN_COLUMNS.values())]
+        for each in figures
+    )
+    title = "First audible sample and load; times in ms"
+    return table(title, ["section", *_MAIN_COLUMNS], rows)
 
 
 def _name(section: dict[str, Any]) -> str:
     return f"{section['target']}, {section['load']}"
 
 
-def _full(heading: str, name: str) -> str:
-    """The heading of a row: those of columns rely on the column before."""
-    return f"audible {heading}" if name.startswith("audible") and heading[0] == "p" else heading
+def counting_progress() -> Progress:
+    """A progress bar of counted things on standard error, gone when it ends."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
 
 
 def run_latency(

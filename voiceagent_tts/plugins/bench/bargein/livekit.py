@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import aiohttp
@@ -71,23 +71,13 @@ async def talk(
     """Play `cuts` in a session of their own."""
     async with aiohttp.ClientSession() as http:
         voice: tts.TTS = call.make_service(cuts[0].language, http_session=http)
-        async with _agent(voice, cuts, call, inject_fault) as agent:
-            agent.microphone.say(call.user_pcm)
-            for _ in cuts:
-                on_reply(await agent.reply())
-
-
-@contextlib.asynccontextmanager
-async def _agent(
-    voice: tts.TTS, cuts: Sequence[Cut], call: Call, inject_fault: Callable[[], object]
-) -> AsyncIterator["_Agent"]:
-    agent = _Agent(voice, cuts, call, inject_fault)
-    devices = agent.loudspeaker, agent.microphone, Screen()
-    try:
-        async with on_devices(agent.session, Agent(instructions=""), *devices):
-            yield agent
-    finally:
-        await voice.aclose()
+        async with contextlib.aclosing(voice):
+            agent = _Agent(voice, cuts, call, inject_fault)
+            devices = agent.loudspeaker, agent.microphone, Screen()
+            async with on_devices(agent.session, Agent(instructions=""), *devices):
+                agent.microphone.say(call.user_pcm)
+                for _ in cuts:
+                    on_reply(await agent.reply())
 
 
 class _Agent:

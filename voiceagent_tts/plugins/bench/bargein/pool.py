@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
-from types import TracebackType
 from typing import Self
 
 from voiceagent_tts.offspring import Following
@@ -64,12 +63,7 @@ class SessionPool:
         await asyncio.gather(*naps)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End the processes."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 

@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-Samples = npt.NDArray[np.float32]
+from voiceagent_tts.plugins.recordings.recogniser import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +13,11 @@ class Item:
         name: its name in reports, and the stem of its recording's file.
         text: the text.
         language: its language code.
-        kind: its kind, such as `menu` or `names`.
     """
 
     name: str
     text: str
     language: str = "en"
-    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import soxr
 
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.bench.callers import speak
 from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
 from voiceagent_tts.plugins.bench.recorder import Recorder
@@ -20,7 +19,6 @@ from voiceagent_tts.plugins.bench.utterance import Request, Utterance
 from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio
 
 _RECORDING_LIMITS = AudioLimits(min_s=0.001, max_s=300.0, may_be_silent=True)
-_FAILED = (VoiceAgentError, OSError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +99,7 @@ async def _speak(connection: Connection, item: Item) -> Clip | str:
     """Speak one item: its clip, or the code of the failure."""
     request = Request(item.text, item.language)
     recorder = AudioRecorder(Utterance(request, due=Recorder.now()))
-    try:
-        await speak(connection, recorder)
-    except _FAILED as error:
-        recorder.fail(str(getattr(error, "code", ErrorCode.CONNECTION_LOST)))
+    await speak(connection, recorder)
     failure = recorder.utterance.failure
     return recorder.clip(item) if failure is None else str(failure)
 

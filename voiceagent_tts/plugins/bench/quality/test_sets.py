@@ -34,7 +34,7 @@ def items_of(source: str, languages: Sequence[str], kinds: Sequence[str]) -> lis
     else:
         texts = texts_in(Path(source), languages[0] if languages else "en")
     return [
-        Item(f"{text.language}-{text.kind}-{place:03}", text.text, text.language, text.kind)
+        Item(f"{text.language}-{text.kind}-{place:03}", text.text, text.language)
         for place, text in enumerate(texts)
     ]
 
@@ -48,7 +48,7 @@ def recordings_in(folder: Path, items: Iterable[Item], language: str) -> list[tu
     files = {path.stem: path for path in sorted(folder.glob("*")) if path.suffix in AUDIO_SUFFIXES}
     texts = {name: path.with_suffix(".txt") for name, path in files.items()}
     written = [
-        (Item(name, text.read_text("utf-8").strip(), language, "recording"), files[name])
+        (Item(name, text.read_text("utf-8").strip(), language), files[name])
         for name, text in texts.items()
         if text.exists()
     ]
