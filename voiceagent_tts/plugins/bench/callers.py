@@ -89,13 +89,11 @@ class Callers:
         Raises:
             VoiceAgentError, OSError: no connection can be opened at the start.
         """
-        began = Recorder.now()
         load, requests = section.load, style.requests()
         if not section.has_new_sockets:
-            together = load.together or 1
-            new = max(0, together - len(self._idle))
+            new = max(0, (load.together or 1) - len(self._idle))
             self._idle += await asyncio.gather(*(self._target.connect() for _ in range(new)))
-            began = Recorder.now()
+        began = Recorder.now()
         async with sampled_lag() as lags_s:
             if load.per_s is not None:
                 spoken = await self._open_loop(section, load.per_s, requests, style.seed, began)

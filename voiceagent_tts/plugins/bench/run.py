@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from voiceagent_tts.plugins.bench.callers import Callers, Section
@@ -91,7 +84,7 @@ async def measure(
     style: Style,
     console: Console,
 ) -> list[dict[str, Any]]:
-    """Put every load on every target; show the progress on `console`.
+    """Put every load on every target, and show the progress on `console`.
 
     Returns:
         One document for each section and target.
@@ -101,45 +94,25 @@ async def measure(
     """
     documents: list[dict[str, Any]] = []
     targets = [(address, address.open()) for address in addresses]
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}")
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    with counting_progress(console) as progress:
         for address, target in targets:
             meter = Meter(address.options.server_pid)
             for section in sections:
-                task = progress.add_task(f"{address.name}, {section.name}", figures="")
-                callers = Callers(target, _Display(progress, task, section))
-                try:
-                    async with meter.section():
-                        traffic = await callers.run(section, style)
-                        usage = meter.usage()
-                finally:
-                    await callers.aclose()
+                callers = Callers(target, _shown(progress, address.name, section))
+                async with contextlib.aclosing(callers), meter.section():
+                    traffic = await callers.run(section, style)
+                    usage = meter.usage()
                 figures = section_document(address.name, section, traffic, style.seed)
                 documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
-                progress.remove_task(task)
     return documents
 
 
-class _Display:
-    """Shows how far a section is, and how many utterances ended and failed."""
-
-    def __init__(self, progress: Progress, task: TaskID, section: Section) -> None:
-        self._progress, self._task = progress, task
-        self._spoken = self._failed = 0
-        self._began: float | None = None
-        self._total = section.warm_up_s + section.seconds
-        progress.update(task, total=self._total)
-
-    def __call__(self, utterance: Utterance) -> None:
-        self._began = utterance.due if self._began is None else self._began
-        self._spoken += 1
-        self._failed += utterance.failure is not None
-        failed = f", {self._failed} failed" if self._failed else ""
-        self._progress.update(
-            self._task,
-            completed=min(self._total, Recorder.now() - self._began),
-            figures=f"{self._spoken} spoken{failed}",
-        )
+def _shown(progress: Progress, target: str, section: Section) -> Callable[[Utterance], None]:
+    """Show how many seconds of a section have passed, each time an utterance has ended."""
+    total = section.warm_up_s + section.seconds
+    task = progress.add_task(f"{target}, {section.name}, seconds", total=total)
+    began = Recorder.now()
+    return lambda _: progress.update(task, completed=min(total, Recorder.now() - began))
 
 
 def table_of(sections: Sequence[dict[str, Any]]) -> Table:
@@ -168,10 +141,9 @@ def _name(section: dict[str, Any]) -> str:
     return f"{section['target']}, {section['load']}"
 
 
-def counting_progress() -> Progress:
-    """A progress bar of counted things on standard error, gone when it ends."""
+def counting_progress(console: Console) -> Progress:
+    """A progress bar of counted things, which disappears when it ends."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
     return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
 
 
@@ -195,7 +167,6 @@ def run_latency(
         VoiceAgentError, OSError: a target cannot be reached, or a file cannot be written.
     """
     origin = provenance(command)
-    console = Console(stderr=True)
 
     async def all_targets() -> list[dict[str, Any]]:
         async with targets as opened:
@@ -203,7 +174,7 @@ def run_latency(
                 from voiceagent_tts.plugins.demo.pipecat_log import quiet
 
                 quiet()
-            return await measure(opened, sections, style, console)
+            return await measure(opened, sections, style, Console(stderr=True))
 
     documents = asyncio.run(all_targets())
     document = {

@@ -97,9 +97,9 @@ class _Agent:
         self._writing: asyncio.Queue[Cut] = asyncio.Queue()  # replies that have begun
         self._handle: SpeechHandle | None = None
         self.session: AgentSession[None] = AgentSession(
-            stt=ScriptedSTT(),
+            stt=_ScriptedSTT(),
             vad=inference.VAD(model="silero"),
-            llm=ScriptedLLM(self._next_script),
+            llm=_ScriptedLLM(self._next_script),
             tts=voice,
             turn_handling=_TURNS,  # pyright: ignore[reportArgumentType]
             aec_warmup_duration=None,
@@ -168,12 +168,8 @@ class _Agent:
         )
 
 
-class ScriptedLLM(llm.LLM):
-    """Writes replies by a script.
-
-    Args:
-        next_script: returns the script of the next reply.
-    """
+class _ScriptedLLM(llm.LLM):
+    """Writes the replies that `next_script` returns."""
 
     def __init__(self, next_script: Callable[[], Script]) -> None:
         super().__init__()
@@ -187,14 +183,13 @@ class ScriptedLLM(llm.LLM):
         conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
         **options: Any,
     ) -> llm.LLMStream:
-        """Start to write the next reply."""
         return _Writing(self, chat_ctx, conn_options, self._next_script())
 
 
 class _Writing(llm.LLMStream):
     def __init__(
         self,
-        writer: ScriptedLLM,
+        writer: _ScriptedLLM,
         chat_ctx: llm.ChatContext,
         conn_options: APIConnectOptions,
         script: Script,
@@ -209,7 +204,7 @@ class _Writing(llm.LLMStream):
             self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
 
 
-class ScriptedSTT(stt.STT):
+class _ScriptedSTT(stt.STT):
     """Returns one fixed text whenever the user has spoken."""
 
     def __init__(self) -> None:
@@ -221,7 +216,6 @@ class ScriptedSTT(stt.STT):
     def stream(
         self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **options: Any
     ) -> stt.RecognizeStream:
-        """Start to transcribe."""
         return _ScriptedHearing(stt=self, conn_options=conn_options)
 
 

@@ -13,13 +13,8 @@ from voiceagent_tts.plugins.bench.document import measures_of
 from voiceagent_tts.plugins.bench.figures import table
 from voiceagent_tts.plugins.bench.statistics import percentiles, share
 
-KINDS = {
-    "exact": "exact",
-    "one_off": "one word off",
-    "further": "further off",
-    "dropped": "dropped",
-}
-"""How a history can be: name in a section, title."""
+KINDS = ("exact", "one_off", "further", "dropped")
+"""How a history can be: exact, one word off, further off, or without any word of its reply."""
 COLUMNS = {
     "cuts": "cuts",
     "exact_pct": "exact %",
@@ -74,7 +69,7 @@ def section_of(
 
 
 def kind_of(verdict: Verdict) -> str:
-    """The name in `KINDS` of a history."""
+    """The one of `KINDS` that a history is."""
     if verdict.is_dropped:
         return "dropped"
     if verdict.is_exact:

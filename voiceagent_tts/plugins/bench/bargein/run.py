@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import numpy as np
-from rich.console import Group
+from rich.console import Console, Group
 from rich.progress import Progress
 
 from voiceagent_tts.audio.resample import Resampler
@@ -93,14 +93,7 @@ async def measure(
     progress: Progress,
     ear: Ear | None = None,
 ) -> list[dict[str, Any]]:
-    """Put every target into every condition.
-
-    Args:
-        addresses: the targets.
-        conditions: the conditions.
-        seed: seed of the moments of the cuts.
-        progress: shows what is done.
-        ear: also judges what was heard.
+    """Measure every target in every condition; `seed` is that of the moments of the cuts.
 
     Returns:
         One section for each, in the order of the targets.
@@ -172,7 +165,7 @@ def run_bargein(
         async with targets as opened:
             return await measure(opened, conditions, seed, progress, hears)
 
-    with counting_progress() as progress:
+    with counting_progress(Console(stderr=True)) as progress:
         sections = asyncio.run(all_targets(progress))
     document = {
         "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "ear": ear,

@@ -1,7 +1,7 @@
 """The input and output of one session of the barge-in benchmark, for any host.
 
 A host plays a list of cuts: the agent replies, the user interrupts, and the host reports the played
-audio and the committed text. This module knows no agent framework.
+audio and the committed text.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

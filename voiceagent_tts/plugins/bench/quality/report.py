@@ -14,14 +14,7 @@ _DIGITS = 4
 
 
 def section_of(part: str, group: str, count: int, values: Values) -> dict[str, Any]:
-    """The document of one part and group.
-
-    Args:
-        part: name of the part.
-        group: a language; empty for failures.
-        count: number of clips.
-        values: what was measured.
-    """
+    """The document of one part, of a language or of failures, from `count` clips."""
     return {
         "part": part,
         "group": group,

@@ -6,11 +6,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.progress import Progress
 
 from voiceagent_tts.plugins.bench.document import SCHEMA
 from voiceagent_tts.plugins.bench.machine import provenance
-from voiceagent_tts.plugins.bench.quality.clips import Item
 from voiceagent_tts.plugins.bench.quality.measures import Values, by_language, word_values
 from voiceagent_tts.plugins.bench.quality.report import last_line, section_of, table_of
 from voiceagent_tts.plugins.bench.quality.speaking import (
@@ -19,7 +19,7 @@ from voiceagent_tts.plugins.bench.quality.speaking import (
     speak_items,
     write_clips,
 )
-from voiceagent_tts.plugins.bench.quality.test_sets import recordings_in
+from voiceagent_tts.plugins.bench.quality.test_sets import Item, recordings_in
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe
 from voiceagent_tts.plugins.bench.run import Outputs, counting_progress, publish, targets_or_own
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
@@ -74,7 +74,7 @@ def run_quality(
     origin = provenance()
     name_of_judge, transcribe = transcriber
     sections: list[dict[str, Any]] = []
-    with counting_progress() as progress:
+    with counting_progress(Console(stderr=True)) as progress:
         if recordings is not None:
             clips = read_clips(recordings_in(recordings, items, language))
             spoken = [(recordings.name, TargetSpeech(clips, []))]

@@ -12,7 +12,8 @@ import soxr
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.callers import speak
-from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
+from voiceagent_tts.plugins.bench.quality.measures import Clip
+from voiceagent_tts.plugins.bench.quality.test_sets import Item
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.target import Connection, Target
 from voiceagent_tts.plugins.bench.utterance import Request, Utterance
@@ -63,13 +64,7 @@ async def speak_items(
     together: int,
     on_item: Callable[[], None] = lambda: None,
 ) -> TargetSpeech:
-    """Speak every item once.
-
-    Args:
-        target: what speaks.
-        items: the items.
-        together: utterances at once.
-        on_item: called after each.
+    """Speak every item once, `together` of them at a time; `on_item` is called after each.
 
     Raises:
         VoiceAgentError, OSError: the target cannot be reached at the start.

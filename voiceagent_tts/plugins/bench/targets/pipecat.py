@@ -74,7 +74,6 @@ class _PipecatConnection:
         self._turn = 0
 
     async def open(self) -> None:
-        """Start the pipeline, and wait until it runs."""
         async with asyncio.timeout(_START_S):
             self._running = await self._stack.enter_async_context(running(self._worker))
 
@@ -110,11 +109,9 @@ class _Reader(FrameProcessor):
         self._turn = 0
 
     def begin(self, recorder: Recorder, turn: int) -> None:
-        """Record for `recorder` from now on."""
         self._recorder, self._turn = recorder, turn
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Record a frame, and pass it on."""
         await super().process_frame(frame, direction)
         if self._recorder is not None:
             self._record(frame, self._recorder)
