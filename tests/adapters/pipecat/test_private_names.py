@@ -4,14 +4,12 @@ import inspect
 import re
 
 from pipecat.services.tts_service import TTSService
-from pipecat.utils.context.word_timestamp_tracker import WordTimestampTracker
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService, service, speaking
 
 REASONS = {
     # Used as Pipecat's own services use them; there is no public name.
-    "_settings": "the current settings, which the server's model completes",
     "_update_settings": "overridden: a change opens another server context",
     "_register_event_handler": "the event `on_words`",
     "_call_event_handler": "events of the connection, and `on_words`",
@@ -20,15 +18,10 @@ REASONS = {
     "_text_aggregator": "set to pass clauses on early",
     "_trim_text": "overridden: Pipecat removes white space of the text",
     "_handle_aggregated_text": "overridden: a piece may not continue the one before it",
-    "_aggregated_text_frame": "the LLM's text so far is spoken before that of others",
     "_turn_context_id": "moves a turn to a new audio context in mid-reply",
     "_tts_contexts": "what is not interrupted ends its message, as nothing else does",
-    # Audio contexts outlive a server context that breaks off.
-    "_refresh_audio_context": "keeps Pipecat from ending a turn that is being resumed",
+    # Errors are those of turns.
     "_record_context_audio_outcome": "overridden: a failed turn has reported its own error",
-    # Frames leave with the playback of their audio.
-    "_word_timestamp_tracker": "the time from which Pipecat counts a context's words",
-    "_apply_context_interruptible": "a held frame must be interruptible before it leaves",
 }
 """Names that the service calls, overrides, reads or sets on itself."""
 
@@ -51,6 +44,4 @@ def test_their_attributes_are_what_the_service_expects() -> None:
     tts = VoiceAgentTTSService(text_aggregator=plain)
     attributes = vars(tts)
     assert attributes["_text_aggregator"] is plain
-    assert isinstance(attributes["_word_timestamp_tracker"], WordTimestampTracker)
-    assert callable(WordTimestampTracker.pts)
-    assert {"_turn_context_id", "_settings"} <= attributes.keys()
+    assert attributes["_turn_context_id"] is None and attributes["_tts_contexts"] == {}

@@ -52,6 +52,10 @@ class AudioEndFrame(ControlFrame):
     has_unspoken_text: bool = False
 
 
+class KeepAliveFrame(ControlFrame):
+    """Keeps Pipecat from ending a context that has been silent for long; never leaves."""
+
+
 class HistoryCorrectionFrame(LLMMessagesTransformFrame):
     """Shortens a message of the history.
 
@@ -127,6 +131,7 @@ class Output:
         """The words of this context that have left."""
         self._playout = playout
         self._text = VerbatimText()
+        self._word_start_s = 0.0  # of the context's last word, by its best time when it was held
         self._held: deque[_Held] = deque()
         self._announced: deque[AggregatedTextFrame] = deque()  # segments that wait for their words
         self._unspoken_context_id: str | None = None
@@ -152,6 +157,7 @@ class Output:
                 self._appends = frame.append_to_context
                 self._text.start_context(frame.context_id)
                 self._playout.start_context(frame.context_id)
+                self._word_start_s = 0.0
             case TTSAudioRawFrame():
                 self._playout.play(frame, now_s)
             case _:
@@ -173,7 +179,7 @@ class Output:
         elif frame.append_to_context:
             self._text.add_found(frame)
 
-    def lost(self, word: SpokenWord, context_id: str | None, pts: int) -> TTSTextFrame | None:
+    def lost(self, word: SpokenWord, context_id: str | None) -> TTSTextFrame | None:
         """A frame for a word for which Pipecat has made none; None if there is one."""
         if word is self._committed or not self._appends:
             return None
@@ -181,7 +187,7 @@ class Output:
         if segment_id is None:
             return None
         frame = TTSTextFrame(word.text, TextType.WORD, segment_id=segment_id)
-        frame.context_id, frame.pts = context_id, pts
+        frame.context_id = context_id
         return frame
 
     def drop_text_of(self, context_id: str) -> None:
@@ -275,8 +281,10 @@ class Output:
         """Hold `frame` until the audio of `reason` plays, after all frames held before it."""
         word = None
         match reason:
-            case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
-                place, word = self._place_of(self._playout.position_s(pts)), self.word
+            case TTSTextFrame() | AggregatedTextProgressFrame():
+                word = self.word
+                self._word_start_s = word.start_s if word else self._word_start_s
+                place = self._place_of(self._word_start_s)
             case LLMAssistantPushAggregationFrame():
                 place = _Place(self._playout.last_chunk)
             case _:

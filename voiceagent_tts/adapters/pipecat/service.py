@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -58,7 +58,12 @@ from voiceagent_tts.adapters.options import (
     check_strings,
     open_options,
 )
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
+from voiceagent_tts.adapters.pipecat.output import (
+    AudioEndFrame,
+    HistoryCorrectionFrame,
+    KeepAliveFrame,
+    Output,
+)
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
@@ -217,7 +222,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout, self._continues)
         self._names_servers_model = defaults.model is None  # in metrics
-        self._check(self._settings)
+        self._check(defaults)
 
     def can_generate_metrics(self) -> bool:
         """Return True: the service reports TTFB, TTFA and characters."""
@@ -231,11 +236,16 @@ class VoiceAgentTTSService(TurnTTSService):
     @property
     def supports_pronunciations(self) -> bool:
         """Whether tags have an effect: with the setting `markup`."""
-        return bool(self._settings.given_fields().get("markup"))
+        return bool(self.settings.given_fields().get("markup"))
 
     def language_to_service_language(self, language: Language) -> str | None:
         """The language code itself, region included, which the server understands."""
         return str(language.value)
+
+    @property
+    def settings(self) -> VoiceAgentTTSSettings:
+        """The current settings, for reading; a `TTSUpdateSettingsFrame` changes them."""
+        return cast("VoiceAgentTTSSettings", super().settings)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays."""
@@ -253,9 +263,9 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def _receive_connection(self, socket: ClientSocket) -> None:
         if self._names_servers_model:
-            self._settings.model = socket.ready.model
+            self.settings.model = socket.ready.model
             self.set_core_metrics_data(
-                MetricsData(processor=self.name, model=self._settings.model or "")
+                MetricsData(processor=self.name, model=self.settings.model or "")
             )
         await super()._receive_connection(socket)
 
@@ -345,7 +355,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._stop_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
-        turn = PipecatTurn(context_id, self._open_options(self._settings))
+        turn = PipecatTurn(context_id, self._open_options(self.settings))
         self._turns[context_id] = turn
         return turn
 
@@ -368,7 +378,7 @@ class VoiceAgentTTSService(TurnTTSService):
             ValueError: a field or an option in `extra` is unknown.
         """
         delta = checked_settings(delta)
-        changed_settings = copy.deepcopy(self._settings)
+        changed_settings = copy.deepcopy(self.settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
         changed = await super()._update_settings(delta)
@@ -417,7 +427,8 @@ class VoiceAgentTTSService(TurnTTSService):
         aggregator = self._text_aggregator
         piece = aggregator.pop() if isinstance(aggregator, ClauseAggregator) else None
         if piece is not None:
-            await self._handle_aggregated_text(self._aggregated_text_frame(piece))
+            frame = AggregatedTextFrame(piece.text, piece.type, raw_text=piece.text)
+            await super().process_frame(frame, FrameDirection.DOWNSTREAM)
 
     async def _forget_reply(self) -> None:
         """End the reply in which another service took over: its end has not come here."""
@@ -508,8 +519,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def _add_word(self, word: SpokenWord, context_id: str | None) -> None:
         await self._add_word_timestamps([(word.reported, word.start_s)], context_id)
-        pts = self._word_timestamp_tracker.pts(word.start_s)
-        if (frame := self._output.lost(word, context_id, pts)) is not None:
+        if (frame := self._output.lost(word, context_id)) is not None:
             await self.push_frame(frame)
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
@@ -530,18 +540,16 @@ class VoiceAgentTTSService(TurnTTSService):
     def _playout_end_s(self) -> float:
         return self._playout.end_s(self._now_s())
 
-    async def start_word_timestamps(self) -> None:
-        """Note the time from which Pipecat counts this context's words."""
-        await super().start_word_timestamps()
-        self._playout.baseline_s = self._word_timestamp_tracker.pts(0.0) / 1e9
-
     async def push_frame(
         self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM
     ) -> None:
         """Push a frame, or hold it until the audio plays that has left before it."""
         if direction is FrameDirection.UPSTREAM:
             return await super().push_frame(frame, direction)
-        self._apply_context_interruptible(frame)  # Pipecat does so only as the frame leaves
+        started = self._started
+        if started and started.context_id == getattr(frame, "context_id", None):
+            # Pipecat marks a frame of this context as it leaves: too late for one that is held.
+            frame.interruptible = frame.interruptible and started.interruptible
         match frame:
             case TTSAudioRawFrame():
                 await self._wait_for_playback(_LEAD_S)
@@ -550,6 +558,8 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._started = frame
             case AudioEndFrame():
                 return await self._end_audio(frame)
+            case KeepAliveFrame():
+                return None
             case InterruptionFrame():
                 await self._let_words_arrive()  # those that were heard while Pipecat handled it
             case EndFrame():

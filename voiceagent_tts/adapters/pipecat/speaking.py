@@ -27,7 +27,7 @@ from websockets.exceptions import InvalidStatus
 
 from voiceagent_tts.adapters.options import checked_connection
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, KeepAliveFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
@@ -273,7 +273,11 @@ class TurnTTSService(TTSService):
             raise ConnectionLostError("no connection to the server")
         with self._within_turn_span():
             turn.open_context(socket, self._events.put_nowait, self._now_s())
-        self._refresh_audio_context(turn.context_id)
+
+    async def _keep_audio_context(self, turn: PipecatTurn) -> None:
+        """Keep Pipecat from ending a silent turn as spoken."""
+        if self.audio_context_available(turn.context_id):
+            await self.append_to_audio_context(turn.context_id, KeepAliveFrame())
 
     @contextlib.contextmanager
     def _within_turn_span(self) -> Iterator[None]:
@@ -412,7 +416,7 @@ class TurnTTSService(TTSService):
         while error is None or self._may_resume(turn, error):
             if error is not None:
                 wait_s = turn.next_wait_s((error.retry_after_ms or 0) / 1000)
-            self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
+            await self._keep_audio_context(turn)
             await asyncio.sleep(min(wait_s, self._response_timeout_s))
             error = await self._try_to_open(turn)
             if error is None:
@@ -438,6 +442,7 @@ class TurnTTSService(TTSService):
             async with asyncio.timeout(_CONNECT_WAIT_S):
                 await self._connection.is_ready.wait()
             self._open_context(turn)
+            await self._keep_audio_context(turn)
         except TimeoutError:
             return ConnectionLostError("no connection to the server")
         except VoiceAgentError as error:
@@ -482,7 +487,7 @@ class TurnTTSService(TTSService):
         now_s = self._now_s()
         for turn in list(self._turns.values()):
             if turn.has_unvoiced_words:  # the last one may still grow, and the LLM pause
-                self._refresh_audio_context(turn.context_id)
+                await self._keep_audio_context(turn)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:
                 await self._recover_from_silence(turn, silent_s)
