@@ -18,7 +18,6 @@ REASONS = {
     "_text_aggregator": "set to pass clauses on early",
     "_trim_text": "overridden: Pipecat removes white space of the text",
     "_handle_aggregated_text": "overridden: a piece may not continue the one before it",
-    "_turn_context_id": "moves a turn to a new audio context in mid-reply",
     "_tts_contexts": "what is not interrupted ends its message, as nothing else does",
     # Errors are those of turns.
     "_record_context_audio_outcome": "overridden: a failed turn has reported its own error",
@@ -44,4 +43,4 @@ def test_their_attributes_are_what_the_service_expects() -> None:
     tts = VoiceAgentTTSService(text_aggregator=plain)
     attributes = vars(tts)
     assert attributes["_text_aggregator"] is plain
-    assert attributes["_turn_context_id"] is None and attributes["_tts_contexts"] == {}
+    assert attributes["_tts_contexts"] == {}

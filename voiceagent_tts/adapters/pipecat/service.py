@@ -273,6 +273,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def on_turn_context_created(self, context_id: str) -> None:
         """Open the context while the LLM is still thinking, so that the server can prepare."""
+        self._text_contexts[context_id] = context_id
         if context_id in self._turns:
             return  # the reply has started again before its end
         turn = self._add_turn(context_id)
@@ -313,7 +314,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if self._starts_text:
             src_frame.metadata[_STARTS_TEXT] = True
         await super()._handle_aggregated_text(src_frame, context_id)
-        if self._turn_context_id is None:
+        if self._text_context_id is None:
             await self.flush_audio(src_frame.context_id)
 
     def _continues(self, announced: AggregatedTextFrame) -> bool:
@@ -349,9 +350,11 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Such a turn belongs to a reply that only calls a function, for example.
         """
-        context_id = self._turn_context_id
+        context_id = self._text_contexts.pop(super().create_context_id(), None)
         await super().on_turn_context_completed()
-        if context_id and not self.audio_context_available(context_id):
+        if context_id and self.audio_context_available(context_id):
+            await self.flush_audio(context_id)
+        elif context_id:
             await self._stop_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
@@ -382,9 +385,8 @@ class VoiceAgentTTSService(TurnTTSService):
         changed_settings.apply_update(delta)
         self._check(changed_settings)
         changed = await super()._update_settings(delta)
-        if changed and self._turn_context_id:
-            context_id = self._turn_context_id
-            await self._move_turn_from(context_id)
+        if changed and (context_id := self._text_context_id):
+            self._move_text_from(context_id)
             if self.audio_context_available(context_id):
                 await self.flush_audio(context_id)
             else:
@@ -417,9 +419,12 @@ class VoiceAgentTTSService(TurnTTSService):
         if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
-            for context_id in self._turns.keys() - {self._turn_context_id}:  # None, or it goes on
+            going_on = self._text_context_id
+            for context_id in self._turns.keys() - {going_on}:
                 if not self.audio_context_available(context_id):
                     await self._stop_turn(context_id)
+            if going_on is None:
+                self._text_contexts.clear()
             await self._go_on_after_interruption()
 
     async def _pass_text_on(self) -> None:

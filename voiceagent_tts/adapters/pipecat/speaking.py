@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any, ParamSpec, get_args
+from uuid import uuid4
 
 from loguru import logger
 from pipecat.frames.frames import CancelFrame, EndFrame, ErrorFrame, TTSAudioRawFrame
@@ -101,6 +102,8 @@ class TurnTTSService(TTSService):
         self._tasks: list[asyncio.Task[None]] = []
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
+        self._text_contexts: dict[str, str] = {}
+        """The audio context of each text that has begun, by the one that Pipecat gave it first."""
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._tracing: TracingContext | None = None
         self._noise = ""  # of a failed turn; enters the history unheard
@@ -371,16 +374,26 @@ class TurnTTSService(TTSService):
         if turn.samples > 0:
             turn.state = TurnState.COMPLETE
         if is_open:
-            await self._move_turn_from(turn.context_id)
+            self._move_text_from(turn.context_id)
         if self.audio_context_available(turn.context_id):
             await self.remove_audio_context(turn.context_id)
         self._turns.pop(turn.context_id, None)
 
-    async def _move_turn_from(self, context_id: str) -> None:
-        """Speak the LLM's text that follows in a new audio context."""
-        if self._turn_context_id == context_id:
-            self._turn_context_id = None  # or `create_context_id` returns it again
-            self._turn_context_id = self.create_context_id()
+    def create_context_id(self) -> str:
+        """The audio context of the text that comes next; a new one outside of a reply."""
+        first = super().create_context_id()
+        return self._text_contexts.get(first, first)
+
+    @property
+    def _text_context_id(self) -> str | None:
+        """The audio context of the text of the reply that has begun; None outside of a reply."""
+        return self._text_contexts.get(super().create_context_id())
+
+    def _move_text_from(self, context_id: str) -> None:
+        """Speak the text that follows in a reply in a new audio context."""
+        for first, current in self._text_contexts.items():
+            if current == context_id:
+                self._text_contexts[first] = str(uuid4())
 
     # Resumption and failure.
 
