@@ -172,10 +172,10 @@ class Output:
     def _correct_text(self, frame: TTSTextFrame) -> None:
         """Let `frame` add to the history what belongs to it, once for all frames of a word."""
         word = self.word
-        if word is not None and self._text.add_word(frame, word.text, word.sent):
-            self._committed = word
-        elif word is not None and word is self._committed:
+        if word is not None and word is self._committed:
             frame.append_to_context = False
+        elif word is not None and self._text.add_word(frame, word.text, word.sent):
+            self._committed = word
         elif frame.append_to_context:
             self._text.add_found(frame)
 

@@ -207,7 +207,8 @@ class VoiceAgentTTSService(TurnTTSService):
         self._text_aggregator = text_aggregator or ClauseAggregator(
             language=self.text_aggregation_language, by_token=self._by_token
         )
-        self._has_verbatim_pieces = isinstance(self._text_aggregator, ClauseAggregator)
+        aggregator = self._text_aggregator
+        self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
@@ -292,15 +293,19 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            is_continuation = self._has_verbatim_pieces and not self._starts_text
-            space = "" if is_continuation else joint(turn.text, text)
-            await self._append_text(turn, space + text)
+            await self._append_text(turn, self._space_before(turn, text) + text)
             self._starts_text = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
             if not self._by_token:
                 await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
+
+    def _space_before(self, turn: PipecatTurn, piece: str) -> str:
+        """What Pipecat has removed between the turn's text so far and its next piece."""
+        if self._clauses is None or self._starts_text:
+            return joint(turn.text, piece)
+        return "" if piece.startswith("\n") else self._clauses.line_breaks
 
     async def _handle_aggregated_text(
         self, src_frame: AggregatedTextFrame, context_id: str | None = None
@@ -322,14 +327,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
         It may be announced when the next reply has begun.
         """
-        return self._has_verbatim_pieces and _STARTS_TEXT not in announced.metadata
-
-    def _trim_text(self, text: str) -> str | None:
-        """Keep the white space of a piece as the LLM wrote it; None if nothing else is there.
-
-        Pipecat would remove line breaks from the start of a piece.
-        """
-        return text if text.strip() else None
+        return self._clauses is not None and _STARTS_TEXT not in announced.metadata
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """End the text of a context."""
@@ -429,9 +427,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def _pass_text_on(self) -> None:
         """Have the LLM's text so far spoken before the text of another processor."""
-        aggregator = self._text_aggregator
-        piece = aggregator.pop() if isinstance(aggregator, ClauseAggregator) else None
-        if piece is not None:
+        if self._clauses and (piece := self._clauses.pop()) is not None:
             frame = AggregatedTextFrame(piece.text, piece.type, raw_text=piece.text)
             await super().process_frame(frame, FrameDirection.DOWNSTREAM)
 
