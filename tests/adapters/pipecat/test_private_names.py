@@ -16,7 +16,6 @@ REASONS = {
     "_add_word_timestamps": "the words of a turn, with the times of their playback",
     # The text of the LLM stays as it was written.
     "_text_aggregator": "set to pass clauses on early",
-    "_handle_aggregated_text": "overridden: a piece may not continue the one before it",
     # What is not interrupted, or has failed, is Pipecat's to end.
     "_tts_contexts": "what is not interrupted ends its message, as nothing else does",
     "_record_context_audio_outcome": "overridden: a failed turn has reported its own error",

@@ -30,8 +30,10 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMTextFrame,
     ServiceSwitcherRequestMetadataFrame,
     StartFrame,
+    TextFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStartedFrame,
@@ -77,7 +79,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import TurnState, silence, whole_characters
+from voiceagent_tts.adapters.turn import TurnState, first_half, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -211,6 +213,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
+        self._half = ""  # of a character whose second half comes with the next token
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
@@ -299,6 +302,9 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._trace_text(turn.text, context_id)
             if not self._by_token:
                 await self.start_tts_usage_metrics(text)
+        if self._text_context_id is None:
+            # A whole text: Pipecat leaves its audio context open, which would hold back all others.
+            await self.flush_audio(context_id)
         yield None  # no frames here: audio is queued when it arrives
 
     def _space_before(self, turn: PipecatTurn, piece: str) -> str:
@@ -307,20 +313,11 @@ class VoiceAgentTTSService(TurnTTSService):
             return joint(turn.text, piece)
         return "" if piece.startswith("\n") else self._clauses.line_breaks
 
-    async def _handle_aggregated_text(
-        self, src_frame: AggregatedTextFrame, context_id: str | None = None
-    ) -> None:
-        """Note whether a piece continues the one before it; outside of a reply it is a whole text.
-
-        Pipecat would leave the audio context of such a text open, and nothing behind it be heard.
-        """
-        src_frame.text = whole_characters(src_frame.text)
-        src_frame.raw_text = src_frame.raw_text and whole_characters(src_frame.raw_text)
-        if self._starts_text:
-            src_frame.metadata[_STARTS_TEXT] = True
-        await super()._handle_aggregated_text(src_frame, context_id)
-        if self._text_context_id is None:
-            await self.flush_audio(src_frame.context_id)
+    async def append_to_audio_context(self, context_id: str | None, frame: Any) -> None:
+        """Append to a context's queue; a piece of text notes whether it continues the last one."""
+        if isinstance(frame, AggregatedTextFrame) and self._starts_text:
+            frame.metadata[_STARTS_TEXT] = True
+        await super().append_to_audio_context(context_id, frame)
 
     def _continues(self, announced: AggregatedTextFrame) -> bool:
         """Whether a piece continues the text before it, white space included.
@@ -402,6 +399,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
+        await self._join_halves(frame, direction)
         is_other_text = isinstance(frame, _OTHER_TEXT) and not getattr(frame, "skip_tts", False)
         if is_other_text:
             await self._pass_text_on()
@@ -424,6 +422,26 @@ class VoiceAgentTTSService(TurnTTSService):
             if going_on is None:
                 self._text_contexts.clear()
             await self._go_on_after_interruption()
+
+    async def _join_halves(self, frame: Frame, direction: FrameDirection) -> None:
+        """Join the halves of characters in a text; a first half waits for the LLM's next token."""
+        match frame:
+            case AggregatedTextFrame():
+                frame.text = whole_characters(frame.text)
+                frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
+            case TTSSpeakFrame():
+                frame.text = whole_characters(frame.text)
+            case TextFrame():
+                text = self._half + frame.text
+                self._half = first_half(text)
+                frame.text = whole_characters(text.removesuffix(self._half))
+            case InterruptionFrame():
+                self._half = ""
+            case LLMFullResponseEndFrame() if self._half:
+                half, self._half = self._half, ""
+                await super().process_frame(LLMTextFrame(whole_characters(half)), direction)
+            case _:
+                pass
 
     async def _pass_text_on(self) -> None:
         """Have the LLM's text so far spoken before the text of another processor."""

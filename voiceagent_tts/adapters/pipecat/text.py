@@ -14,7 +14,6 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 
-from voiceagent_tts.adapters.turn import first_half
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     CLOSING,
@@ -71,7 +70,7 @@ class ClauseAggregator(BaseTextAggregator):
                 if self._ends_before(character):
                     yield self._pop_clause()
                 self._text += character
-        if self._by_token and self._can_be_matched() and not first_half(self._text):
+        if self._by_token and self._can_be_matched():
             yield self._pop_clause()
 
     def pop(self) -> Aggregation | None:
