@@ -75,7 +75,8 @@ _HISTORY = (
     FunctionCallResultFrame,
 )
 """Frames that write the history, and those that begin, end or correct a message: they keep their
-order. One that left without a time would wait in the transport behind audio, others not."""
+order. A frame that left without a time would wait behind the audio in the transport; others would
+not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ _AT_ONCE = _Place(-1)
 
 @dataclass(slots=True)
 class _Held:
-    """A frame that leaves at `place`, behind the frames that are held before it."""
+    """A frame that leaves at `place`, after the frames that are held before it."""
 
     frame: Frame
     place: _Place
@@ -102,7 +103,7 @@ class _Held:
 class _Said:
     """A text that has left for the history, and the word of the server that it is.
 
-    Pipecat completes a segment with text that is no word of the server.
+    Pipecat completes a segment with text that the server has not reported as a word.
     """
 
     text: str

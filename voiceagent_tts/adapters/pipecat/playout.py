@@ -24,7 +24,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
 DEFAULT_CHUNK_S = 0.04
 """Length of the chunks that Pipecat's transports play by default."""
 _PAUSE_S = 0.2
-"""Pause between two utterances that are queued one behind the other."""
+"""Pause between two utterances that are queued one after the other."""
 _REPORT_TIMEOUT_S = 2.0
 """A transport that has audio and reports nothing for longer is assumed to play without reports."""
 _SILENCE_S = 0.5

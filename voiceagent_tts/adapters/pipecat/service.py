@@ -90,7 +90,7 @@ _LEAD_S = 1.0
 """How long before its playback audio is sent to the transport: longer than pauses of a busy
 program."""
 _UTTERANCE_LEAD_S = 0.3
-"""The same for an utterance that follows another one."""
+"""How long before its playback the first audio of an utterance that follows another one is sent."""
 _SHORTEST_WAIT_S = 0.001
 _END_PATIENCE_S = 3.0
 """How long after its last audio the pipeline's end waits for held words: longer than it takes to
@@ -106,8 +106,8 @@ _TURNS_BEFORE_CUT = 64
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
 history; together one or two milliseconds."""
 _LONGEST_CATCH_UP_S = 0.2
-"""How long an interruption waits for the transport at most: on a machine without time, so many
-iterations take longer than a chunk, and the reports have no end."""
+"""Longest time for which an interruption waits for the transport: on an overloaded machine, so many
+iterations take longer than a chunk, and the reports would never end."""
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -524,7 +524,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """Release the words whose audio the transport has; an interruption drops the others.
 
         An aligner's words arrive long after their audio. In the context's queue they would wait
-        behind audio that itself waits to be played, and leave when they had long been heard.
+        behind audio that itself waits to be played, and leave long after they were heard.
         """
         async with self._releasing:  # both where words arrive and where audio leaves
             while words := self._words.get(context_id or ""):  # gone after an interruption

@@ -110,7 +110,7 @@ class TurnTTSService(TTSService):
 
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
-        """Commit words whose audio has arrived; each leaves behind its audio."""
+        """Commit words whose audio has arrived; each leaves after its audio."""
 
     @property
     @abstractmethod
@@ -165,7 +165,7 @@ class TurnTTSService(TTSService):
         return self.create_task(repeat(), step.__name__)
 
     def _guarded(self, step: Callable[_P, Awaitable[None]]) -> Callable[_P, Awaitable[None]]:
-        """A `step` of a task that goes on behind it; an unexpected error is reported."""
+        """A `step` whose unexpected errors are reported, so that its task continues."""
 
         @wraps(step)
         async def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:

@@ -99,7 +99,7 @@ class ClauseAggregator(BaseTextAggregator):
         return is_spoken(text) and (is_long or last_mark(text) in _ENDS_BEFORE_SPACE)
 
     def _can_be_matched(self) -> bool:
-        """Whether the text is no symbol alone, which Pipecat would find in no word."""
+        """Whether it is more than a symbol, which Pipecat would not find in any word."""
         return is_spoken(self._text) or last_mark(self._text) in SENTENCE_ENDS
 
     def _ends_before(self, character: str) -> bool:
@@ -131,7 +131,7 @@ class VerbatimText:
     """Says what each of Pipecat's word frames adds to the history: the announced text, to a letter.
 
     Pipecat follows the server's words through its text by comparing both. It loses white space,
-    closing tags and words beside tags, and repeats marks behind symbols that are joined of several
+    closing tags and words beside tags, and repeats marks after symbols that are composed of several
     characters. So where the server speaks the announced text as it is, each of its words adds the
     text up to its end. Of text that filters or transforms have changed, a frame adds what Pipecat
     found, with the white space and the marks before it.

@@ -222,7 +222,7 @@ async def on_devices(
     microphone: Microphone | None,
     screen: Screen,
 ) -> AsyncIterator[None]:
-    """Run a session with these devices within the block; without a microphone nobody is heard.
+    """Run a session with these devices within the block; without a microphone the user is silent.
 
     The loudspeaker and the screen are synchronized as LiveKit does it for a room.
     """

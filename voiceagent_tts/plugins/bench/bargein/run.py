@@ -49,8 +49,8 @@ def host_of(address: TargetAddress) -> Host:
     """The host of a target's class.
 
     Raises:
-        InvalidRequestError: the target is no class of a host, there is no such class, or a package
-            is missing.
+        InvalidRequestError: the target is not a class of a host, the class does not exist, or a
+            package is missing.
     """
     kind = address.address.partition(":")[0]
     for host in _HOSTS:

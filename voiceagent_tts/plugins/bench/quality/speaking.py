@@ -103,7 +103,7 @@ def read_clips(recordings: Iterable[tuple[Item, Path]]) -> list[Clip]:
     """Read recordings of up to five minutes.
 
     Raises:
-        InvalidRequestError: a file is no audio.
+        InvalidRequestError: a file is not audio.
         OSError: it cannot be read.
     """
     return [

@@ -42,7 +42,7 @@ class TargetAddress:
         """Read an address; its own arguments replace those of `options`.
 
         Raises:
-            InvalidRequestError: it is no address, or its arguments are not a JSON object.
+            InvalidRequestError: it is not an address, or its arguments are not a JSON object.
         """
         match = _FORM.fullmatch(text.strip())
         if match is None or ":" not in match["address"]:
@@ -71,7 +71,7 @@ class TargetAddress:
 
     @property
     def service_class(self) -> ServiceClass:
-        """The class behind an address of a host."""
+        """The class that an address of a host names."""
         return ServiceClass(self.address.partition(":")[2], self.options.arguments)
 
     def open(self) -> Target:

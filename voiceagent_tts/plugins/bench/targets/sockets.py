@@ -49,7 +49,7 @@ class ClientDialect(Protocol):
         """Tell `recorder` what a message says.
 
         Raises:
-            ValueError, KeyError, VoiceAgentError: it is no message of this dialect.
+            ValueError, KeyError, VoiceAgentError: it is not a message of this dialect.
         """
         ...
 
