@@ -79,7 +79,7 @@ def first_half(text: str) -> str:
 
 
 def heard_samples(played: int, latency_s: float) -> int:
-    """How much the listener has heard, `latency_s` behind an output, of what that has played."""
+    """How much of the `played` audio has reached the listener, `latency_s` after the output."""
     return max(0, played - ms_to_samples(1000 * latency_s))
 
 
@@ -100,7 +100,7 @@ def surely_begun_at(timestamp: WordTimestamp, text: str) -> int:
 
 
 def _ends_with_pause(text: str) -> bool:
-    """Whether a voice pauses between `text` and the word behind it: at a mark, a line or a break.
+    """Whether a voice pauses between `text` and the word after it: at a mark, a line or a break.
 
     Signs that join words, or are said, are no marks, and neither are signs of a vowel or a tone.
     """
@@ -130,7 +130,7 @@ class Turn:
 
     Args:
         context_id: name of the turn, and of its first server context.
-        start_sample: where its audio starts: behind silence that the host plays first.
+        start_sample: where its audio starts: after silence that the host plays first.
         max_failures: attempts in a row to resume that may fail; 0 for no attempt.
         retry_wait_s: wait before the second and later attempts; the first one starts at once.
     """
@@ -151,7 +151,7 @@ class Turn:
         self.state = TurnState.OPEN
         self.text = ""
         """The turn's text that has arrived so far."""
-        self._half = ""  # of a character behind it, whose other half comes with the next text
+        self._half = ""  # of a character after it, whose other half comes with the next text
         self.record: ContextRecord | None = None
         """The server context that speaks now; None between two contexts."""
         self.failures = 0
@@ -193,7 +193,7 @@ class Turn:
         """End of the text whose audio has arrived, at least in part, while a context speaks.
 
         The last word counts by the time with which it was sent: later an aligner may find it at the
-        end of the audio, or behind it.
+        end of the audio, or after it.
         """
         assert self.record is not None
         words, received = self.record.words, self.context_samples
@@ -402,7 +402,7 @@ class Turn:
         return words
 
     def _earliest_sample(self, word: Word) -> int:
-        """Where in the current context's audio a word can begin: behind what came before its end.
+        """Where in the current context's audio a word can begin: after what came before its text.
 
         A slow LLM writes a word when the audio of those before it has arrived.
         """

@@ -166,10 +166,10 @@ class ClientSocket:
             self._serving.cancel()
 
     def leave(self) -> None:
-        """Close the socket, soon, from any thread: nobody holds it any more."""
+        """Close the socket soon, from any thread: its owner is gone."""
         loop = self._serving.get_loop()
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self.give_up, "nobody uses this socket")
+            loop.call_soon_threadsafe(self.give_up, "this socket is no longer used")
 
     async def aclose(self) -> None:
         """Close the socket, and wait until its tasks have ended."""

@@ -502,7 +502,7 @@ class RoomLoudspeaker(Loudspeaker):
     def resume(self) -> None:
         """Go on behind the skipped audio."""
         size = round(SKIPPED_S * SAMPLE_RATE_HZ) * BYTES_PER_SAMPLE
-        if self._is_playing and self._is_paused:
+        if self._is_playing and self.is_paused:
             queued = b"".join(self._waiting)
             self._waiting.clear()
             self._waiting.append(queued[size:])

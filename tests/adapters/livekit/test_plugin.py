@@ -60,7 +60,7 @@ async def test_the_samples_are_the_servers(
     """No sample is resampled, lost or doubled on the way to the loudspeaker."""
     async with talking(make_voice(await start_server())) as conversation:
         await conversation.spoken(FIVE)
-        played = bytes(conversation.loudspeaker.played)
+        played = bytes(conversation.loudspeaker.playback.pcm)
     # espeak speaks a text identically only as the first text of its process.
     assert played == await pcm_of((await start_server()).websocket_url, FIVE)
 

@@ -116,6 +116,14 @@ def test_a_whole_reply_is_in_the_history(
     check_whole(say_all(replies, mode), texts)
 
 
+@pytest.mark.parametrize("tokens", [["h", "a ha", " ha"], ["<<m", "|ɛ|t>> <<m|ɛ|t>>"]])
+def test_equal_words_of_which_a_token_divides_one_are_said_as_often_as_they_are_written(
+    tokens: list[str],
+) -> None:
+    """Pipecat makes two frames of the divided word; the second one is no further word."""
+    check_whole(say_all([tokens], TextAggregationMode.TOKEN, has_markup=True), ["".join(tokens)])
+
+
 SPOKEN_MARKUP = st.lists(
     MARKUP.filter(lambda text: bool(words_in(text, has_markup=True))), min_size=1, max_size=4
 )

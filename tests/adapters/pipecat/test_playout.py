@@ -41,7 +41,6 @@ def playing(
 def add(playout: Playout, context_id: str, seconds: float, now_s: float) -> None:
     """One more utterance leaves."""
     playout.start_context(context_id)
-    playout.baseline_s = now_s
     playout.play(audio(seconds), now_s)
 
 

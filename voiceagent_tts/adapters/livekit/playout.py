@@ -194,7 +194,7 @@ class Listener:
 
 
 def is_probe(task: "asyncio.Task[Any] | None") -> bool:
-    """Whether `task` is a `FallbackAdapter`'s that tries a TTS again: nobody hears its audio.
+    """Whether `task` is a `FallbackAdapter`'s that tries a TTS again: its audio is not played.
 
     It runs in the context of the reply that another TTS speaks.
     """

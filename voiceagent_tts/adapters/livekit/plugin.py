@@ -37,7 +37,6 @@ from yarl import URL
 from voiceagent_tts.adapters.livekit.playout import Listener, is_probe
 from voiceagent_tts.adapters.livekit.reply import (
     Reply,
-    ReplyHooks,
     ReplyInput,
     ReplyOptions,
     SampleRate,
@@ -66,15 +65,6 @@ class Voice:
     id: str
     name: str
     languages: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Acquired:
-    """A socket for one reply, the time it took, and whether it was open already."""
-
-    socket: ClientSocket
-    seconds: float
-    is_reused: bool
 
 
 class TTS(tts.TTS[Literal["words"]]):
@@ -240,20 +230,16 @@ class TTS(tts.TTS[Literal["words"]]):
 
     # The socket that replies share.
 
-    async def acquire(self, timeout_s: float) -> Acquired:
+    async def acquire(self, timeout_s: float) -> ClientSocket:
         """The open socket, or a new one.
+
+        Waiting replies share one attempt to open it, with the timeout of the first.
 
         Raises:
             APIError: no socket could be opened within `timeout_s`.
         """
-        started = time.perf_counter()
         if self._socket is not None and self._socket.is_usable:
-            return Acquired(self._socket, 0.0, is_reused=True)
-        socket = await self._connected(timeout_s)
-        return Acquired(socket, time.perf_counter() - started, is_reused=False)
-
-    async def _connected(self, timeout_s: float) -> ClientSocket:
-        """A new socket; waiting replies share one attempt, with the timeout of the first."""
+            return self._socket
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
             connecting = self._attempt(left_s)
@@ -363,9 +349,10 @@ class _ReplyStream:
     _reply: Reply | None = None
 
     async def _connect(self) -> ClientSocket:
-        acquired = await self._plugin.acquire(self._conn_options.timeout)
-        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
-        return acquired.socket
+        started, self._connection_reused = time.perf_counter(), self._plugin.is_connected
+        socket = await self._plugin.acquire(self._conn_options.timeout)
+        self._acquire_time = 0.0 if self._connection_reused else time.perf_counter() - started
+        return socket
 
     async def _stop(self, speaking: "asyncio.Task[None]") -> None:
         """End a reply that is audible with an error: LiveKit commits the words that were heard."""
@@ -390,16 +377,15 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
         await self.aclose()
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        hooks = ReplyHooks(self._connect, self._mark_started)
-        if not self._is_probe:
-            hooks = replace(hooks, on_words=self._plugin.emit_words)
         self._reply = reply = Reply(
             self._options,
             self._conn_options,
             output_emitter,
-            hooks,
+            self._connect,
             in_segment=True,
             listener=self._listener,
+            on_sent=self._mark_started,
+            on_words=self._emit_words,
         )
         feeding = asyncio.create_task(self._send_input(reply), name="voiceagent-input")
         try:
@@ -411,6 +397,10 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
             raise
         finally:
             await utils.aio.cancel_and_wait(feeding)
+
+    def _emit_words(self, context_id: str, words: list[WordTimestamp]) -> None:
+        if not self._is_probe:
+            self._plugin.emit_words(context_id, words)
 
     async def _send_input(self, reply: Reply) -> None:
         async for item in self._input_ch:
@@ -436,12 +426,7 @@ class ChunkedStream(_ReplyStream, tts.ChunkedStream):
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         self._reply = reply = Reply(
-            self._options,
-            self._conn_options,
-            output_emitter,
-            ReplyHooks(self._connect),
-            in_segment=False,
-            listener=None,
+            self._options, self._conn_options, output_emitter, self._connect
         )
         reply.send(self._input_text)
         reply.send(ReplyInput.END)

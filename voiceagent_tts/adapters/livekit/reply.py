@@ -96,21 +96,6 @@ class ReplyOptions:
         return replace(self, spoken={**self.spoken, **options})
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyHooks:
-    """Callbacks of the stream that a reply belongs to.
-
-    Attributes:
-        connect: returns an open socket, or raises an `APIError`.
-        on_words: called with the reply's id and word times, at their positions in the reply, as
-            they arrive.
-    """
-
-    connect: Callable[[], Awaitable[ClientSocket]]
-    on_sent: Callable[[], None] = lambda: None
-    on_words: Callable[[str, list[WordTimestamp]], None] = lambda *_: None
-
-
 class ReplyInput(enum.Enum):
     """Marks that can follow text in the inbox."""
 
@@ -132,8 +117,12 @@ class Reply:
     Args:
         conn_options: how long to wait for the server, and how often to try without an audible one.
         emitter: LiveKit's input for audio and words.
+        connect: returns an open socket, or raises an `APIError`.
         in_segment: whether `emitter` belongs to a `SynthesizeStream` and expects one open segment.
         listener: hears the reply; None outside of a session.
+        on_sent: called when a server context has been opened.
+        on_words: called with the reply's id and word times, at their positions in the reply, as
+            they arrive.
     """
 
     def __init__(
@@ -141,15 +130,17 @@ class Reply:
         options: ReplyOptions,
         conn_options: APIConnectOptions,
         emitter: tts.AudioEmitter,
-        hooks: ReplyHooks,
+        connect: Callable[[], Awaitable[ClientSocket]],
         *,
-        in_segment: bool,
-        listener: Listener | None,
+        in_segment: bool = False,
+        listener: Listener | None = None,
+        on_sent: Callable[[], None] = lambda: None,
+        on_words: Callable[[str, list[WordTimestamp]], None] = lambda *_: None,
     ) -> None:
         self._options = options
         self._conn_options = conn_options
         self._emitter = emitter
-        self._hooks = hooks
+        self._connect, self._on_sent, self._on_words = connect, on_sent, on_words
         self._in_segment = in_segment
         self._listener = listener
         self._inbox: asyncio.Queue[_Item] = asyncio.Queue()
@@ -277,7 +268,7 @@ class Reply:
                 raise error_of(event)
             case WordsMessage():
                 words = [self._turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
-                self._hooks.on_words(self._turn.context_id, words)
+                self._on_words(self._turn.context_id, words)
                 self._expect_new_words()
             case WordsMovedMessage():
                 better = map(self._turn.to_turn, timestamps_of(event))
@@ -299,12 +290,12 @@ class Reply:
             if self._turn.state is TurnState.FINISHING:
                 self._end()
             return
-        socket = await self._hooks.connect()
+        socket = await self._connect()
         self._opened_at = time.monotonic()
         record = self._turn.open_context(socket, self._inbox.put_nowait, self._opened_at)
         socket.send(socket.connection.ping())  # a busy server answers, a dead one does not
         self._announce(record.context_id)
-        self._hooks.on_sent()
+        self._on_sent()
 
     def _announce(self, context_id: str) -> None:
         if context_id == self._turn.context_id and self._in_segment:

@@ -52,6 +52,10 @@ class AudioEndFrame(ControlFrame):
     has_unspoken_text: bool = False
 
 
+class KeepAliveFrame(ControlFrame):
+    """Keeps Pipecat from ending a context that has been silent for long; never leaves."""
+
+
 class HistoryCorrectionFrame(LLMMessagesTransformFrame):
     """Shortens a message of the history.
 
@@ -71,7 +75,8 @@ _HISTORY = (
     FunctionCallResultFrame,
 )
 """Frames that write the history, and those that begin, end or correct a message: they keep their
-order. One that left without a time would wait in the transport behind audio, others not."""
+order. A frame that left without a time would wait behind the audio in the transport; others would
+not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ _AT_ONCE = _Place(-1)
 
 @dataclass(slots=True)
 class _Held:
-    """A frame that leaves at `place`, behind the frames that are held before it."""
+    """A frame that leaves at `place`, after the frames that are held before it."""
 
     frame: Frame
     place: _Place
@@ -98,7 +103,7 @@ class _Held:
 class _Said:
     """A text that has left for the history, and the word of the server that it is.
 
-    Pipecat completes a segment with text that is no word of the server.
+    Pipecat completes a segment with text that the server has not reported as a word.
     """
 
     text: str
@@ -127,6 +132,7 @@ class Output:
         """The words of this context that have left."""
         self._playout = playout
         self._text = VerbatimText()
+        self._word_start_s = 0.0  # of the context's last word, by its best time when it was held
         self._held: deque[_Held] = deque()
         self._announced: deque[AggregatedTextFrame] = deque()  # segments that wait for their words
         self._unspoken_context_id: str | None = None
@@ -152,6 +158,7 @@ class Output:
                 self._appends = frame.append_to_context
                 self._text.start_context(frame.context_id)
                 self._playout.start_context(frame.context_id)
+                self._word_start_s = 0.0
             case TTSAudioRawFrame():
                 self._playout.play(frame, now_s)
             case _:
@@ -166,14 +173,14 @@ class Output:
     def _correct_text(self, frame: TTSTextFrame) -> None:
         """Let `frame` add to the history what belongs to it, once for all frames of a word."""
         word = self.word
-        if word is not None and self._text.add_word(frame, word.text, word.sent):
-            self._committed = word
-        elif word is not None and word is self._committed:
+        if word is not None and word is self._committed:
             frame.append_to_context = False
+        elif word is not None and self._text.add_word(frame, word.text, word.sent):
+            self._committed = word
         elif frame.append_to_context:
             self._text.add_found(frame)
 
-    def lost(self, word: SpokenWord, context_id: str | None, pts: int) -> TTSTextFrame | None:
+    def lost(self, word: SpokenWord, context_id: str | None) -> TTSTextFrame | None:
         """A frame for a word for which Pipecat has made none; None if there is one."""
         if word is self._committed or not self._appends:
             return None
@@ -181,7 +188,7 @@ class Output:
         if segment_id is None:
             return None
         frame = TTSTextFrame(word.text, TextType.WORD, segment_id=segment_id)
-        frame.context_id, frame.pts = context_id, pts
+        frame.context_id = context_id
         return frame
 
     def drop_text_of(self, context_id: str) -> None:
@@ -275,8 +282,10 @@ class Output:
         """Hold `frame` until the audio of `reason` plays, after all frames held before it."""
         word = None
         match reason:
-            case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
-                place, word = self._place_of(self._playout.position_s(pts)), self.word
+            case TTSTextFrame() | AggregatedTextProgressFrame():
+                word = self.word
+                self._word_start_s = word.start_s if word else self._word_start_s
+                place = self._place_of(self._word_start_s)
             case LLMAssistantPushAggregationFrame():
                 place = _Place(self._playout.last_chunk)
             case _:

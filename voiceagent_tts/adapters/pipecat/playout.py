@@ -24,7 +24,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
 DEFAULT_CHUNK_S = 0.04
 """Length of the chunks that Pipecat's transports play by default."""
 _PAUSE_S = 0.2
-"""Pause between two utterances that are queued one behind the other."""
+"""Pause between two utterances that are queued one after the other."""
 _REPORT_TIMEOUT_S = 2.0
 """A transport that has audio and reports nothing for longer is assumed to play without reports."""
 _SILENCE_S = 0.5
@@ -83,13 +83,11 @@ class Playout:
         latency_s: delay between the transport and the listener.
 
     Attributes:
-        baseline_s: the time from which Pipecat counts the current context's words.
         chunk_s: length of the chunks that the transport plays.
         reports: number of reports of the transport so far.
     """
 
     def __init__(self, latency_s: float) -> None:
-        self.baseline_s = 0.0
         self.chunk_s = DEFAULT_CHUNK_S
         self._latency_s = latency_s
         self.reports = 0
@@ -319,10 +317,6 @@ class Playout:
     def chunk_at(self, position_s: float) -> int:
         """The chunk that makes a word at this position of the current context audible."""
         return math.ceil(self._audible_at(position_s) / self._chunk_samples) - 1
-
-    def position_s(self, pts: int) -> float:
-        """Where in the current context a word begins, by its time at Pipecat."""
-        return pts / 1e9 - self.baseline_s
 
     def _audible_at(self, position_s: float) -> int:
         """How much has been played once a word at a position of the context counts as heard."""

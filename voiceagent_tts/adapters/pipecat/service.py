@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -30,8 +30,10 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMTextFrame,
     ServiceSwitcherRequestMetadataFrame,
     StartFrame,
+    TextFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStartedFrame,
@@ -58,7 +60,12 @@ from voiceagent_tts.adapters.options import (
     check_strings,
     open_options,
 )
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
+from voiceagent_tts.adapters.pipecat.output import (
+    AudioEndFrame,
+    HistoryCorrectionFrame,
+    KeepAliveFrame,
+    Output,
+)
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
@@ -72,7 +79,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import TurnState, silence, whole_characters
+from voiceagent_tts.adapters.turn import TurnState, first_half, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -83,7 +90,7 @@ _LEAD_S = 1.0
 """How long before its playback audio is sent to the transport: longer than pauses of a busy
 program."""
 _UTTERANCE_LEAD_S = 0.3
-"""The same for an utterance that follows another one."""
+"""How long before its playback the first audio of an utterance that follows another one is sent."""
 _SHORTEST_WAIT_S = 0.001
 _END_PATIENCE_S = 3.0
 """How long after its last audio the pipeline's end waits for held words: longer than it takes to
@@ -99,8 +106,8 @@ _TURNS_BEFORE_CUT = 64
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
 history; together one or two milliseconds."""
 _LONGEST_CATCH_UP_S = 0.2
-"""How long an interruption waits for the transport at most: on a machine without time, so many
-iterations take longer than a chunk, and the reports have no end."""
+"""Longest time for which an interruption waits for the transport: on an overloaded machine, so many
+iterations take longer than a chunk, and the reports would never end."""
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -202,9 +209,11 @@ class VoiceAgentTTSService(TurnTTSService):
         self._text_aggregator = text_aggregator or ClauseAggregator(
             language=self.text_aggregation_language, by_token=self._by_token
         )
-        self._has_verbatim_pieces = isinstance(self._text_aggregator, ClauseAggregator)
+        aggregator = self._text_aggregator
+        self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
+        self._half = ""  # of a character whose second half comes with the next token
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
@@ -217,7 +226,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout, self._continues)
         self._names_servers_model = defaults.model is None  # in metrics
-        self._check(self._settings)
+        self._check(defaults)
 
     def can_generate_metrics(self) -> bool:
         """Return True: the service reports TTFB, TTFA and characters."""
@@ -231,11 +240,16 @@ class VoiceAgentTTSService(TurnTTSService):
     @property
     def supports_pronunciations(self) -> bool:
         """Whether tags have an effect: with the setting `markup`."""
-        return bool(self._settings.given_fields().get("markup"))
+        return bool(self.settings.given_fields().get("markup"))
 
     def language_to_service_language(self, language: Language) -> str | None:
         """The language code itself, region included, which the server understands."""
         return str(language.value)
+
+    @property
+    def settings(self) -> VoiceAgentTTSSettings:
+        """The current settings, for reading; a `TTSUpdateSettingsFrame` changes them."""
+        return cast("VoiceAgentTTSSettings", super().settings)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays."""
@@ -253,9 +267,9 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def _receive_connection(self, socket: ClientSocket) -> None:
         if self._names_servers_model:
-            self._settings.model = socket.ready.model
+            self.settings.model = socket.ready.model
             self.set_core_metrics_data(
-                MetricsData(processor=self.name, model=self._settings.model or "")
+                MetricsData(processor=self.name, model=self.settings.model or "")
             )
         await super()._receive_connection(socket)
 
@@ -263,6 +277,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def on_turn_context_created(self, context_id: str) -> None:
         """Open the context while the LLM is still thinking, so that the server can prepare."""
+        self._text_contexts[context_id] = context_id
         if context_id in self._turns:
             return  # the reply has started again before its end
         turn = self._add_turn(context_id)
@@ -281,44 +296,35 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            is_continuation = self._has_verbatim_pieces and not self._starts_text
-            space = "" if is_continuation else joint(turn.text, text)
-            await self._append_text(turn, space + text)
+            await self._append_text(turn, self._space_before(turn, text) + text)
             self._starts_text = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
             if not self._by_token:
                 await self.start_tts_usage_metrics(text)
+        if self._text_context_id is None:
+            # A whole text: Pipecat leaves its audio context open, which would hold back all others.
+            await self.flush_audio(context_id)
         yield None  # no frames here: audio is queued when it arrives
 
-    async def _handle_aggregated_text(
-        self, src_frame: AggregatedTextFrame, context_id: str | None = None
-    ) -> None:
-        """Note whether a piece continues the one before it; outside of a reply it is a whole text.
+    def _space_before(self, turn: PipecatTurn, piece: str) -> str:
+        """What Pipecat has removed between the turn's text so far and its next piece."""
+        if self._clauses is None or self._starts_text:
+            return joint(turn.text, piece)
+        return "" if piece.startswith("\n") else self._clauses.line_breaks
 
-        Pipecat would leave the audio context of such a text open, and nothing behind it be heard.
-        """
-        src_frame.text = whole_characters(src_frame.text)
-        src_frame.raw_text = src_frame.raw_text and whole_characters(src_frame.raw_text)
-        if self._starts_text:
-            src_frame.metadata[_STARTS_TEXT] = True
-        await super()._handle_aggregated_text(src_frame, context_id)
-        if self._turn_context_id is None:
-            await self.flush_audio(src_frame.context_id)
+    async def append_to_audio_context(self, context_id: str | None, frame: Any) -> None:
+        """Append to a context's queue; a piece of text notes whether it continues the last one."""
+        if isinstance(frame, AggregatedTextFrame) and self._starts_text:
+            frame.metadata[_STARTS_TEXT] = True
+        await super().append_to_audio_context(context_id, frame)
 
     def _continues(self, announced: AggregatedTextFrame) -> bool:
         """Whether a piece continues the text before it, white space included.
 
         It may be announced when the next reply has begun.
         """
-        return self._has_verbatim_pieces and _STARTS_TEXT not in announced.metadata
-
-    def _trim_text(self, text: str) -> str | None:
-        """Keep the white space of a piece as the LLM wrote it; None if nothing else is there.
-
-        Pipecat would remove line breaks from the start of a piece.
-        """
-        return text if text.strip() else None
+        return self._clauses is not None and _STARTS_TEXT not in announced.metadata
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """End the text of a context."""
@@ -339,13 +345,15 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Such a turn belongs to a reply that only calls a function, for example.
         """
-        context_id = self._turn_context_id
+        context_id = self._text_contexts.pop(super().create_context_id(), None)
         await super().on_turn_context_completed()
-        if context_id and not self.audio_context_available(context_id):
+        if context_id and self.audio_context_available(context_id):
+            await self.flush_audio(context_id)
+        elif context_id:
             await self._stop_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
-        turn = PipecatTurn(context_id, self._open_options(self._settings))
+        turn = PipecatTurn(context_id, self._open_options(self.settings))
         self._turns[context_id] = turn
         return turn
 
@@ -368,13 +376,12 @@ class VoiceAgentTTSService(TurnTTSService):
             ValueError: a field or an option in `extra` is unknown.
         """
         delta = checked_settings(delta)
-        changed_settings = copy.deepcopy(self._settings)
+        changed_settings = copy.deepcopy(self.settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
         changed = await super()._update_settings(delta)
-        if changed and self._turn_context_id:
-            context_id = self._turn_context_id
-            await self._move_turn_from(context_id)
+        if changed and (context_id := self._text_context_id):
+            self._move_text_from(context_id)
             if self.audio_context_available(context_id):
                 await self.flush_audio(context_id)
             else:
@@ -392,6 +399,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
+        await self._join_halves(frame, direction)
         is_other_text = isinstance(frame, _OTHER_TEXT) and not getattr(frame, "skip_tts", False)
         if is_other_text:
             await self._pass_text_on()
@@ -407,17 +415,39 @@ class VoiceAgentTTSService(TurnTTSService):
         if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
-            for context_id in self._turns.keys() - {self._turn_context_id}:  # None, or it goes on
+            going_on = self._text_context_id
+            for context_id in self._turns.keys() - {going_on}:
                 if not self.audio_context_available(context_id):
                     await self._stop_turn(context_id)
+            if going_on is None:
+                self._text_contexts.clear()
             await self._go_on_after_interruption()
+
+    async def _join_halves(self, frame: Frame, direction: FrameDirection) -> None:
+        """Join the halves of characters in a text; a first half waits for the LLM's next token."""
+        match frame:
+            case AggregatedTextFrame():
+                frame.text = whole_characters(frame.text)
+                frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
+            case TTSSpeakFrame():
+                frame.text = whole_characters(frame.text)
+            case TextFrame():
+                text = self._half + frame.text
+                self._half = first_half(text)
+                frame.text = whole_characters(text.removesuffix(self._half))
+            case InterruptionFrame():
+                self._half = ""
+            case LLMFullResponseEndFrame() if self._half:
+                half, self._half = self._half, ""
+                await super().process_frame(LLMTextFrame(whole_characters(half)), direction)
+            case _:
+                pass
 
     async def _pass_text_on(self) -> None:
         """Have the LLM's text so far spoken before the text of another processor."""
-        aggregator = self._text_aggregator
-        piece = aggregator.pop() if isinstance(aggregator, ClauseAggregator) else None
-        if piece is not None:
-            await self._handle_aggregated_text(self._aggregated_text_frame(piece))
+        if self._clauses and (piece := self._clauses.pop()) is not None:
+            frame = AggregatedTextFrame(piece.text, piece.type, raw_text=piece.text)
+            await super().process_frame(frame, FrameDirection.DOWNSTREAM)
 
     async def _forget_reply(self) -> None:
         """End the reply in which another service took over: its end has not come here."""
@@ -494,7 +524,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """Release the words whose audio the transport has; an interruption drops the others.
 
         An aligner's words arrive long after their audio. In the context's queue they would wait
-        behind audio that itself waits to be played, and leave when they had long been heard.
+        behind audio that itself waits to be played, and leave long after they were heard.
         """
         async with self._releasing:  # both where words arrive and where audio leaves
             while words := self._words.get(context_id or ""):  # gone after an interruption
@@ -508,8 +538,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def _add_word(self, word: SpokenWord, context_id: str | None) -> None:
         await self._add_word_timestamps([(word.reported, word.start_s)], context_id)
-        pts = self._word_timestamp_tracker.pts(word.start_s)
-        if (frame := self._output.lost(word, context_id, pts)) is not None:
+        if (frame := self._output.lost(word, context_id)) is not None:
             await self.push_frame(frame)
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
@@ -530,18 +559,16 @@ class VoiceAgentTTSService(TurnTTSService):
     def _playout_end_s(self) -> float:
         return self._playout.end_s(self._now_s())
 
-    async def start_word_timestamps(self) -> None:
-        """Note the time from which Pipecat counts this context's words."""
-        await super().start_word_timestamps()
-        self._playout.baseline_s = self._word_timestamp_tracker.pts(0.0) / 1e9
-
     async def push_frame(
         self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM
     ) -> None:
         """Push a frame, or hold it until the audio plays that has left before it."""
         if direction is FrameDirection.UPSTREAM:
             return await super().push_frame(frame, direction)
-        self._apply_context_interruptible(frame)  # Pipecat does so only as the frame leaves
+        started = self._started
+        if started and started.context_id == getattr(frame, "context_id", None):
+            # Pipecat marks a frame of this context as it leaves: too late for one that is held.
+            frame.interruptible = frame.interruptible and started.interruptible
         match frame:
             case TTSAudioRawFrame():
                 await self._wait_for_playback(_LEAD_S)
@@ -550,6 +577,8 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._started = frame
             case AudioEndFrame():
                 return await self._end_audio(frame)
+            case KeepAliveFrame():
+                return None
             case InterruptionFrame():
                 await self._let_words_arrive()  # those that were heard while Pipecat handled it
             case EndFrame():

@@ -129,9 +129,9 @@ def check_aggregator(aggregator: BaseTextAggregator | None) -> None:
 
 
 def checked_settings(settings: TTSSettings) -> VoiceAgentTTSSettings:
-    """The same settings, with an option in `extra` that has a field in that field.
+    """Return the settings with each option of `extra` that has a field moved to that field.
 
-    There a later change of the field would have no effect.
+    In `extra` it would take precedence over a later change of the field.
 
     Raises:
         ValueError: a field or an option in `extra` is unknown.

@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any, ParamSpec, get_args
+from uuid import uuid4
 
 from loguru import logger
 from pipecat.frames.frames import CancelFrame, EndFrame, ErrorFrame, TTSAudioRawFrame
@@ -27,7 +28,7 @@ from websockets.exceptions import InvalidStatus
 
 from voiceagent_tts.adapters.options import checked_connection
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, KeepAliveFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
@@ -106,13 +107,15 @@ class TurnTTSService(TTSService):
         self._tasks: list[asyncio.Task[None]] = []
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
+        self._text_contexts: dict[str, str] = {}
+        """The audio context of each text that has begun, by the one that Pipecat gave it first."""
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._tracing: TracingContext | None = None
         self._noise = ""  # of a failed turn; enters the history unheard
 
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
-        """Commit words whose audio has arrived; each leaves behind its audio."""
+        """Commit words whose audio has arrived; each leaves after its audio."""
 
     @property
     @abstractmethod
@@ -167,7 +170,7 @@ class TurnTTSService(TTSService):
         return self.create_task(repeat(), step.__name__)
 
     def _guarded(self, step: Callable[_P, Awaitable[None]]) -> Callable[_P, Awaitable[None]]:
-        """A `step` of a task that goes on behind it; an unexpected error is reported."""
+        """A `step` whose unexpected errors are reported, so that its task continues."""
 
         @wraps(step)
         async def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -278,7 +281,11 @@ class TurnTTSService(TTSService):
             raise ConnectionLostError("no connection to the server")
         with self._within_turn_span():
             turn.open_context(socket, self._events.put_nowait, self._now_s())
-        self._refresh_audio_context(turn.context_id)
+
+    async def _keep_audio_context(self, turn: PipecatTurn) -> None:
+        """Keep Pipecat from ending a silent turn as spoken."""
+        if self.audio_context_available(turn.context_id):
+            await self.append_to_audio_context(turn.context_id, KeepAliveFrame())
 
     @contextlib.contextmanager
     def _within_turn_span(self) -> Iterator[None]:
@@ -372,16 +379,26 @@ class TurnTTSService(TTSService):
         if turn.samples > 0:
             turn.state = TurnState.COMPLETE
         if is_open:
-            await self._move_turn_from(turn.context_id)
+            self._move_text_from(turn.context_id)
         if self.audio_context_available(turn.context_id):
             await self.remove_audio_context(turn.context_id)
         self._turns.pop(turn.context_id, None)
 
-    async def _move_turn_from(self, context_id: str) -> None:
-        """Speak the LLM's text that follows in a new audio context."""
-        if self._turn_context_id == context_id:
-            self._turn_context_id = None  # or `create_context_id` returns it again
-            self._turn_context_id = self.create_context_id()
+    def create_context_id(self) -> str:
+        """The audio context of the text that comes next; a new one outside of a reply."""
+        first = super().create_context_id()
+        return self._text_contexts.get(first, first)
+
+    @property
+    def _text_context_id(self) -> str | None:
+        """The audio context of the text of the reply that has begun; None outside of a reply."""
+        return self._text_contexts.get(super().create_context_id())
+
+    def _move_text_from(self, context_id: str) -> None:
+        """Speak the text that follows in a reply in a new audio context."""
+        for first, current in self._text_contexts.items():
+            if current == context_id:
+                self._text_contexts[first] = str(uuid4())
 
     # Resumption and failure.
 
@@ -417,7 +434,7 @@ class TurnTTSService(TTSService):
         while error is None or self._may_resume(turn, error):
             if error is not None:
                 wait_s = turn.next_wait_s((error.retry_after_ms or 0) / 1000)
-            self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
+            await self._keep_audio_context(turn)
             await asyncio.sleep(min(wait_s, self._response_timeout_s))
             error = await self._try_to_open(turn)
             if error is None:
@@ -443,6 +460,7 @@ class TurnTTSService(TTSService):
             async with asyncio.timeout(_CONNECT_WAIT_S):
                 await self._connection.is_ready.wait()
             self._open_context(turn)
+            await self._keep_audio_context(turn)
         except TimeoutError:
             return ConnectionLostError("no connection to the server")
         except VoiceAgentError as error:
@@ -487,7 +505,7 @@ class TurnTTSService(TTSService):
         now_s = self._now_s()
         for turn in list(self._turns.values()):
             if turn.has_unvoiced_words:  # the last one may still grow, and the LLM pause
-                self._refresh_audio_context(turn.context_id)
+                await self._keep_audio_context(turn)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:
                 await self._recover_from_silence(turn, silent_s)

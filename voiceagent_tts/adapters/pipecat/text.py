@@ -14,7 +14,6 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 
-from voiceagent_tts.adapters.turn import first_half
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     CLOSING,
@@ -52,6 +51,8 @@ class ClauseAggregator(BaseTextAggregator):
         self._by_token = by_token
         self._text = ""
         self._is_first = True
+        self.line_breaks = ""
+        """Line breaks at the start of the last piece, which Pipecat removes."""
 
     @property
     def text(self) -> Aggregation:
@@ -69,7 +70,7 @@ class ClauseAggregator(BaseTextAggregator):
                 if self._ends_before(character):
                     yield self._pop_clause()
                 self._text += character
-        if self._by_token and self._can_be_matched() and not first_half(self._text):
+        if self._by_token and self._can_be_matched():
             yield self._pop_clause()
 
     def pop(self) -> Aggregation | None:
@@ -98,7 +99,7 @@ class ClauseAggregator(BaseTextAggregator):
         return is_spoken(text) and (is_long or last_mark(text) in _ENDS_BEFORE_SPACE)
 
     def _can_be_matched(self) -> bool:
-        """Whether the text is no symbol alone, which Pipecat would find in no word."""
+        """Whether it is more than a symbol, which Pipecat would not find in any word."""
         return is_spoken(self._text) or last_mark(self._text) in SENTENCE_ENDS
 
     def _ends_before(self, character: str) -> bool:
@@ -107,6 +108,7 @@ class ClauseAggregator(BaseTextAggregator):
 
     def _pop_clause(self) -> Aggregation:
         text, self._text, self._is_first = self._text, "", False
+        self.line_breaks = text[: len(text) - len(text.lstrip("\n"))]
         return Aggregation(text, TextType.SENTENCE)
 
 
@@ -129,7 +131,7 @@ class VerbatimText:
     """Says what each of Pipecat's word frames adds to the history: the announced text, to a letter.
 
     Pipecat follows the server's words through its text by comparing both. It loses white space,
-    closing tags and words beside tags, and repeats marks behind symbols that are joined of several
+    closing tags and words beside tags, and repeats marks after symbols that are composed of several
     characters. So where the server speaks the announced text as it is, each of its words adds the
     text up to its end. Of text that filters or transforms have changed, a frame adds what Pipecat
     found, with the white space and the marks before it.

@@ -69,7 +69,7 @@ class SpokenWord:
         return self.record is None or self.record.done is not None
 
     def is_unheard(self, heard_samples: int) -> bool:
-        """Whether it lies behind so much audio of the turn, by the best time known now.
+        """Whether it starts after so much audio of the turn, by the best time known now.
 
         A word that has left by an estimate may turn out to be later.
         """
@@ -123,7 +123,7 @@ class PipecatTurn(Turn):
     def finish(self, done: DoneMessage) -> list[SpokenWord]:
         """The server context has spoken all its text; returns the remaining words.
 
-        Tags behind the last word belong to none, and to the history when all is played.
+        Tags after the last word belong to no word; they enter the history when all audio is played.
         """
         self.broken_off_at_s = None
         position = self._position

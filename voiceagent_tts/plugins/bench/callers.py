@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.bench.loads import Load, Style, arrivals
-from voiceagent_tts.plugins.bench.recorder import Recorder
+from voiceagent_tts.plugins.bench.recorder import FAILURES, Recorder
 from voiceagent_tts.plugins.bench.targets.target import Connection, Target
 from voiceagent_tts.plugins.bench.utterance import Request, Utterance
 
@@ -19,7 +18,6 @@ _LONGEST_UTTERANCE_S = 180.0
 _LONGEST_CANCEL_S = 1.0
 """Wait for what follows a cancel; some servers send nothing more."""
 _LAG_SAMPLE_S = 0.1
-_FAILED = (VoiceAgentError, OSError, ValueError)
 _LEAST_RETRY_S = 0.1
 """A server that refuses at once is not asked in a busy loop."""
 
@@ -91,13 +89,11 @@ class Callers:
         Raises:
             VoiceAgentError, OSError: no connection can be opened at the start.
         """
-        began = Recorder.now()
         load, requests = section.load, style.requests()
         if not section.has_new_sockets:
-            together = load.together or 1
-            new = max(0, together - len(self._idle))
+            new = max(0, (load.together or 1) - len(self._idle))
             self._idle += await asyncio.gather(*(self._target.connect() for _ in range(new)))
-            began = Recorder.now()
+        began = Recorder.now()
         async with sampled_lag() as lags_s:
             if load.per_s is not None:
                 spoken = await self._open_loop(section, load.per_s, requests, style.seed, began)
@@ -159,13 +155,12 @@ class Callers:
 
     async def _say(self, request: Request, due: float, is_new: bool) -> Utterance:
         recorder = Recorder(Utterance(request, due=due))
-        connection: Connection | None = None
         try:
             connection = await self._connection(recorder.utterance, is_new)
+        except FAILURES as error:
+            recorder.fail_with(error)
+        else:
             await speak(connection, recorder)
-        except _FAILED as error:
-            recorder.fail(getattr(error, "code", ErrorCode.CONNECTION_LOST))
-        if connection is not None:
             await self._give_back(connection, is_new)
         self._on_utterance(recorder.utterance)
         return recorder.utterance
@@ -203,7 +198,17 @@ def _listened_until(utterance: Utterance) -> float:
 
 
 async def speak(connection: Connection, recorder: Recorder) -> None:
-    """Send the text as it is written, listen, and interrupt where planned; wait for the end."""
+    """Send the text as it is written, listen, and interrupt where planned; wait for the end.
+
+    What fails is recorded, and not raised.
+    """
+    try:
+        await _speak(connection, recorder)
+    except FAILURES as error:
+        recorder.fail_with(error)
+
+
+async def _speak(connection: Connection, recorder: Recorder) -> None:
     await connection.start(recorder.utterance.request, recorder)
     feeding = asyncio.create_task(_feed(connection, recorder))
     interrupting = asyncio.create_task(_interrupt(connection, recorder, feeding))
@@ -231,8 +236,8 @@ async def _feed(connection: Connection, recorder: Recorder) -> None:
             utterance.sent = utterance.sent or recorder.now()
             await connection.send(piece)
         await connection.end()
-    except _FAILED as error:
-        recorder.fail(getattr(error, "code", ErrorCode.CONNECTION_LOST))
+    except FAILURES as error:
+        recorder.fail_with(error)
 
 
 async def _interrupt(

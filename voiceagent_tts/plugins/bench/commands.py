@@ -1,23 +1,21 @@
 """`voiceagent-tts bench`: how soon, how steadily and how truthfully a server speaks."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from voiceagent_tts.errors import EngineError, InvalidRequestError
-from voiceagent_tts.plugins.bench.quality_command import names, quality
 
 app = typer.Typer(
     help="Measure speech servers, this one and others, at the client.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command()(quality)
-
 
 SEED = 1
-"""Of texts, arrivals, voices and moments of cuts: two runs have the same ones."""
+"""Seed of the texts, arrivals, voices and moments of cuts, so that two runs have the same ones."""
 OUT = Path("out")
 """Folder for the logs of started servers."""
 
@@ -96,9 +94,9 @@ def latency(
     if not loads:
         raise InvalidRequestError("expected --together, --rate or --talking; got none")
     options = Options(voice, api_key=configured_key(None))
-    language_names = names(languages)
+    language_names = _names(languages)
     chosen = (
-        choose_texts(language_names, names(kinds))
+        choose_texts(language_names, _names(kinds))
         if texts is None
         else texts_in(texts, (language_names or ["en"])[0])
     )
@@ -161,19 +159,102 @@ def bargein(
     from voiceagent_tts.plugins.bench.targets.target import Options
 
     addresses = [TargetAddress.parse(text, Options()) for text in target or []]
-    base = Condition(cuts=cuts, together=together, languages=tuple(names(languages)))
+    base = Condition(cuts=cuts, together=together, languages=tuple(_names(languages)))
     run_bargein(
         targets_or_ours(addresses, OUT),
-        conditions_of(names(conditions), base),
+        conditions_of(_names(conditions), base),
         SEED,
         Outputs(OUT, json, html),
         ear=judge,
     )
 
 
+@app.command()
+def quality(
+    transcriber: Annotated[
+        str,
+        typer.Option(
+            help="What writes down the speech: http://HOST[{JSON}] with OpenAI's "
+            "/v1/audio/transcriptions, faster-whisper:MODEL, or pocketsphinx (English, for trials)."
+        ),
+    ],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]ADDRESS[{JSON}], may be repeated, as for `bench latency`. "
+            "[default: a temporary server]"
+        ),
+    ] = None,
+    recordings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure the recordings in this folder instead: named as items of the set, or "
+            "each with its text in NAME.txt."
+        ),
+    ] = None,
+    texts: Annotated[
+        str,
+        typer.Option(
+            help="`texts` (ten languages), `agent` (English, six kinds), or a file of lines."
+        ),
+    ] = "texts",
+    languages: Annotated[str, typer.Option(help="Languages, as en,zh; a file has one.")] = "en",
+    kinds: Annotated[
+        str,
+        typer.Option(
+            help="Kinds of committed texts. [default: all, of `texts` short,menu,blurb,paragraph]"
+        ),
+    ] = "",
+    voice: Annotated[
+        str, typer.Option(help="Voices, as ryan,vivian; by default the target's.")
+    ] = "",
+    together: Annotated[int, typer.Option(min=1, help="Utterances at once.")] = 4,
+    save: Annotated[Path | None, typer.Option(help="Keep the recordings in this folder.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
+) -> None:
+    """Measure whether the words are right, as a recogniser hears them.
+
+    The key of the transcriber is in VOICEAGENT_TTS_JUDGE_KEY, that of the targets in
+    VOICEAGENT_TTS_API_KEY.
+    The last line of standard output is one JSON object.
+    """
+    from voiceagent_tts.client.address import configured_key
+    from voiceagent_tts.plugins.bench.quality.run import run_quality
+    from voiceagent_tts.plugins.bench.quality.test_sets import items_of
+    from voiceagent_tts.plugins.bench.quality.transcribers import open_transcriber
+    from voiceagent_tts.plugins.bench.run import Outputs
+    from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.plugins.bench.targets.target import Options
+
+    key = os.environ.get("VOICEAGENT_TTS_JUDGE_KEY", "")
+    spoken = _names(languages)
+    options = [Options(each, api_key=configured_key(None)) for each in _names(voice) or [None]]
+    addresses = [
+        TargetAddress.parse(address, each).named_by_voice(len(options) > 1)
+        for address in target or []
+        for each in options
+    ]
+    run_quality(
+        addresses,
+        recordings,
+        items_of(texts, spoken, _names(kinds)),
+        (transcriber.partition("{")[0], open_transcriber(transcriber, key)),
+        Outputs(OUT, json, html, save=save),
+        options[0],
+        together=together,
+        language=spoken[0] if spoken else "en",
+    )
+
+
+def _names(text: str) -> list[str]:
+    """The names in a list with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def _numbers(option: str, text: str) -> list[float]:
     try:
-        numbers = [float(part) for part in names(text)]
+        numbers = [float(part) for part in _names(text)]
     except ValueError:
         numbers = [-1.0]
     if any(not 0 < number < 1e6 for number in numbers):

@@ -18,14 +18,7 @@ _DIGITS = 4
 
 
 def section_document(target: str, section: Section, traffic: Traffic, seed: int) -> dict[str, Any]:
-    """One section's counts, rates, measures and values.
-
-    Args:
-        target: name of what spoke.
-        section: the load.
-        traffic: what was measured.
-        seed: seed of the intervals.
-    """
+    """One section's counts, rates, measures and values; `seed` is that of the intervals."""
     values = values_of(traffic.utterances)
     lags_ms = [1000 * lag_s for lag_s in traffic.lags_s]
     return {
@@ -40,12 +33,7 @@ def section_document(target: str, section: Section, traffic: Traffic, seed: int)
 
 
 def measures_of(values: Mapping[str, Sequence[float]], seed: int = 0) -> dict[str, Any]:
-    """The fields `measures` and `values` of a section.
-
-    Args:
-        values: the values of each measure by its name.
-        seed: seed of the intervals.
-    """
+    """The fields `measures` and `values` of a section, from the values of each measure."""
     return {
         "measures": {name: _figures(of, seed) for name, of in values.items()},
         "values": {name: [_rounded(value) for value in of] for name, of in values.items()},

@@ -1,9 +1,9 @@
 """How figures of a run are named and written, and what makes them doubtful."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from voiceagent_tts.plugins.bench.document import flat
+from rich.table import Table
 
 _FEW = 20
 _MOST_LAG_MS = 10.0
@@ -14,8 +14,8 @@ COLUMNS = {
     "failed": "failed",
     "first_byte_p50_ms": "first byte p50, ms",
     "audible_p50_ms": "audible p50, ms",
-    "audible_p95_ms": "p95, ms",
-    "audible_p99_ms": "p99, ms",
+    "audible_p95_ms": "audible p95, ms",
+    "audible_p99_ms": "audible p99, ms",
     "with_underruns": "with underruns",
     "lateness_p99_ms": "lateness p99, ms",
     "e2e_p50_ms": "whole p50, ms",
@@ -33,14 +33,31 @@ COLUMNS = {
 """Columns of the tables: name in `flat`, heading."""
 
 
-def columns_of(sections: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The columns for which some section has a figure."""
-    figures = [flat(section) for section in sections]
+def columns_of(figures: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The columns for which some of the sections, as `flat` returns them, has a figure."""
     return {
         name: heading
         for name, heading in COLUMNS.items()
         if any(each.get(name) is not None for each in figures)
     }
+
+
+def table(
+    title: str, headings: Iterable[str], rows: Iterable[Iterable[str]], *, names: int = 1
+) -> Table:
+    """A table of figures, which stand on the right; the first columns are `names`."""
+    made = Table(title=title, title_justify="left", box=None)
+    for place, heading in enumerate(headings):
+        is_name = place < names
+        made.add_column(
+            heading,
+            justify="left" if is_name else "right",
+            no_wrap=is_name,
+            overflow="ellipsis" if is_name else "fold",
+        )
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 def format_figure(value: Any) -> str:

@@ -1,6 +1,6 @@
 """A listener that plays audio on arrival: when each sample is played, and underruns.
 
-Times are seconds of any one clock. This module uses no socket and no server.
+Times are seconds of any one clock.
 """
 
 from collections.abc import Sequence

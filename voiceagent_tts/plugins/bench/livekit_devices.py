@@ -1,7 +1,6 @@
 """Simulates devices of a LiveKit session without a room: loudspeaker, microphone and screen.
 
-They implement LiveKit's interfaces (`voice.io`), run in real time and record audio and text. This
-module uses no server.
+They implement LiveKit's interfaces (`voice.io`), run in real time and record audio and text.
 """
 
 import asyncio
@@ -57,6 +56,8 @@ class Loudspeaker(io.AudioOutput):
 
     Attributes:
         playback: the current utterance, or the last one.
+        is_paused: whether playback is paused.
+        is_dry: whether playback waits for audio that has not arrived.
     """
 
     def __init__(self) -> None:
@@ -69,8 +70,8 @@ class Loudspeaker(io.AudioOutput):
         self._waiting: deque[bytes] = deque()
         self._is_capturing = False  # whether more audio of the utterance may arrive
         self._is_playing = False
-        self._is_paused = False
-        self._is_dry = False
+        self.is_paused = False
+        self.is_dry = False
         self._is_stopped = False
         self._progress = asyncio.Condition()
 
@@ -91,12 +92,12 @@ class Loudspeaker(io.AudioOutput):
 
     def reset(self) -> None:
         """Start a new utterance."""
-        self.playback, self._is_dry = Playback(), False
+        self.playback, self.is_dry = Playback(), False
 
     def clear_buffer(self) -> None:
         """Stop the utterance and drop its queued audio."""
         if self._is_playing or self._waiting:
-            if not self._is_paused:
+            if not self.is_paused:
                 self.playback.halted_at = time.monotonic()
             self._waiting.clear()
             self._is_stopped = True
@@ -104,32 +105,17 @@ class Loudspeaker(io.AudioOutput):
     def pause(self) -> None:
         """Pause playback."""
         super().pause()
-        self._is_paused = True
+        self.is_paused = True
         self.playback.halted_at = time.monotonic()
 
     def resume(self) -> None:
         """Resume playback."""
         super().resume()
-        self._is_paused = False
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether playback is paused."""
-        return self._is_paused
-
-    @property
-    def is_dry(self) -> bool:
-        """Whether playback waits for audio that has not arrived."""
-        return self._is_dry
-
-    @property
-    def played(self) -> bytes:
-        """Played audio of the last utterance."""
-        return bytes(self.playback.pcm)
+        self.is_paused = False
 
     @property
     def played_s(self) -> float:
-        """Length of `played`."""
+        """Length of the played audio of `playback`."""
         return self.playback.played_s
 
     async def play(self) -> None:
@@ -140,7 +126,7 @@ class Loudspeaker(io.AudioOutput):
             now = time.monotonic()
             if self._is_stopped:
                 self._finish(interrupted=True)
-            elif not self._is_paused:
+            elif not self.is_paused:
                 self._play_for(now - last if self._is_playing else TICK_S, now)
             last = now
             async with self._progress:
@@ -151,13 +137,13 @@ class Loudspeaker(io.AudioOutput):
         if not self._waiting:
             if self._is_playing and not self._is_capturing:
                 self._finish(interrupted=False)
-            self._is_dry = self._is_playing
-            self.playback.dry_s += seconds if self._is_dry else 0.0
+            self.is_dry = self._is_playing
+            self.playback.dry_s += seconds if self.is_dry else 0.0
             return
         if not self._is_playing:
             self._is_playing = True
             self.on_playback_started(created_at=time.time())
-        self._is_dry = False
+        self.is_dry = False
         count = round(seconds * SAMPLE_RATE_HZ) * BYTES_PER_SAMPLE
         while count > 0 and self._waiting:
             data = self._waiting.popleft()
@@ -236,7 +222,7 @@ async def on_devices(
     microphone: Microphone | None,
     screen: Screen,
 ) -> AsyncIterator[None]:
-    """Run a session with these devices within the block; without a microphone nobody is heard.
+    """Run a session with these devices within the block; without a microphone the user is silent.
 
     The loudspeaker and the screen are synchronized as LiveKit does it for a room.
     """

@@ -1,6 +1,6 @@
-"""Loads: when utterances start, what they say, how their text arrives and who interrupts.
+"""Loads: when utterances start, their texts, how a text arrives and which are interrupted.
 
-Plans depend on seeds alone. This module knows no server and no clock.
+Plans depend on seeds alone.
 """
 
 import itertools

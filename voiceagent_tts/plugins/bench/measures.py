@@ -22,14 +22,9 @@ def _first_byte(utterance: Utterance) -> Iterator[float]:
 
 
 def _audible(utterance: Utterance) -> Iterator[float]:
-    if (at := _audible_at(utterance)) is not None:
+    at = utterance.heard_at(utterance.silent_samples / SAMPLE_RATE_HZ)
+    if utterance.is_audible and at is not None:
         yield 1000 * (at - utterance.due)
-
-
-def _audible_at(utterance: Utterance) -> float | None:
-    if not utterance.is_audible:
-        return None
-    return utterance.heard_at(utterance.silent_samples / SAMPLE_RATE_HZ)
 
 
 def _leading_silence(utterance: Utterance) -> Iterator[float]:
@@ -59,8 +54,7 @@ def _rtf(utterance: Utterance) -> Iterator[float]:
 
 def _word_lag(utterance: Utterance) -> Iterator[float]:
     for arrival, start_s in utterance.words:
-        heard_at = utterance.heard_at(start_s)
-        if heard_at is not None:
+        if (heard_at := utterance.heard_at(start_s)) is not None:
             yield 1000 * (arrival - heard_at)
 
 

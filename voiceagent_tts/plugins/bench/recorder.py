@@ -3,7 +3,11 @@
 import asyncio
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.bench.utterance import Utterance
+
+FAILURES = (VoiceAgentError, OSError, ValueError)
+"""Errors that end an utterance, and not the run."""
 
 
 class Recorder:
@@ -52,6 +56,10 @@ class Recorder:
         if not self.over.is_set():
             self.utterance.failure, self.utterance.retry_after_s = code, retry_after_s
             self._end()
+
+    def fail_with(self, error: Exception) -> None:
+        """The utterance has failed with one of `FAILURES`."""
+        self.fail(getattr(error, "code", ErrorCode.CONNECTION_LOST))
 
     def _end(self) -> None:
         self.utterance.ended = self.now()

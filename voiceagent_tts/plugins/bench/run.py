@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from voiceagent_tts.plugins.bench.callers import Callers, Section
@@ -22,7 +22,7 @@ from voiceagent_tts.plugins.bench.document import (
     section_document,
     write_document,
 )
-from voiceagent_tts.plugins.bench.figures import columns_of, format_figure, warnings_of
+from voiceagent_tts.plugins.bench.figures import columns_of, format_figure, table, warnings_of
 from voiceagent_tts.plugins.bench.loads import Style
 from voiceagent_tts.plugins.bench.machine import provenance
 from voiceagent_tts.plugins.bench.own_server import own_server
@@ -84,7 +84,7 @@ async def measure(
     style: Style,
     console: Console,
 ) -> list[dict[str, Any]]:
-    """Put every load on every target; show the progress on `console`.
+    """Put every load on every target, and show the progress on `console`.
 
     Returns:
         One document for each section and target.
@@ -94,81 +94,57 @@ async def measure(
     """
     documents: list[dict[str, Any]] = []
     targets = [(address, address.open()) for address in addresses]
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}")
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    with counting_progress(console) as progress:
         for address, target in targets:
             meter = Meter(address.options.server_pid)
             for section in sections:
-                task = progress.add_task(f"{address.name}, {section.name}", figures="")
-                callers = Callers(target, _Display(progress, task, section))
-                try:
-                    async with meter.section():
-                        traffic = await callers.run(section, style)
-                        usage = meter.usage()
-                finally:
-                    await callers.aclose()
+                callers = Callers(target, _shown(progress, address.name, section))
+                async with contextlib.aclosing(callers), meter.section():
+                    traffic = await callers.run(section, style)
+                    usage = meter.usage()
                 figures = section_document(address.name, section, traffic, style.seed)
                 documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
-                progress.remove_task(task)
     return documents
 
 
-class _Display:
-    """Shows how far a section is, and how many utterances ended and failed."""
-
-    def __init__(self, progress: Progress, task: TaskID, section: Section) -> None:
-        self._progress, self._task = progress, task
-        self._spoken = self._failed = 0
-        self._began: float | None = None
-        self._total = section.warm_up_s + section.seconds
-        progress.update(task, total=self._total)
-
-    def __call__(self, utterance: Utterance) -> None:
-        self._began = utterance.due if self._began is None else self._began
-        self._spoken += 1
-        self._failed += utterance.failure is not None
-        failed = f", {self._failed} failed" if self._failed else ""
-        self._progress.update(
-            self._task,
-            completed=min(self._total, Recorder.now() - self._began),
-            figures=f"{self._spoken} spoken{failed}",
-        )
+def _shown(progress: Progress, target: str, section: Section) -> Callable[[Utterance], None]:
+    """Show how many seconds of a section have passed, each time an utterance has ended."""
+    total = section.warm_up_s + section.seconds
+    task = progress.add_task(f"{target}, {section.name}, seconds", total=total)
+    began = Recorder.now()
+    return lambda _: progress.update(task, completed=min(total, Recorder.now() - began))
 
 
 def table_of(sections: Sequence[dict[str, Any]]) -> Table:
     """The figures as a table: all of a few sections, or the main ones of many."""
     if len(sections) > _FEW_SECTIONS:
         return _table_of_many(sections)
-    columns = columns_of(sections)
-    table = Table(title="First audible sample and load", box=None)
-    table.add_column("figure", no_wrap=True)
-    for section in sections:
-        table.add_column(_name(section), justify="right", overflow="fold")
     figures = [flat(section) for section in sections]
-    for name, heading in columns.items():
-        table.add_row(_full(heading, name), *(format_figure(each.get(name)) for each in figures))
-    return table
+    rows = (
+        [heading, *(format_figure(each.get(name)) for each in figures)]
+        for name, heading in columns_of(figures).items()
+    )
+    return table("First audible sample and load", ["figure", *map(_name, sections)], rows)
 
 
 def _table_of_many(sections: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="First audible sample and load; times in ms", box=None)
-    table.add_column("section")
-    for heading in _MAIN_COLUMNS:
-        table.add_column(heading, justify="right")
-    for section in sections:
-        figures = flat(section)
-        cells = (format_figure(figures.get(name)) for name in _MAIN_COLUMNS.values())
-        table.add_row(_name(section), *cells)
-    return table
+    figures = [flat(section) for section in sections]
+    rows = (
+        [_name(each), *(format_figure(each.get(name)) for name in _MAIN_COLUMNS.values())]
+        for each in figures
+    )
+    title = "First audible sample and load; times in ms"
+    return table(title, ["section", *_MAIN_COLUMNS], rows)
 
 
 def _name(section: dict[str, Any]) -> str:
     return f"{section['target']}, {section['load']}"
 
 
-def _full(heading: str, name: str) -> str:
-    """The heading of a row: those of columns rely on the column before."""
-    return f"audible {heading}" if name.startswith("audible") and heading[0] == "p" else heading
+def counting_progress(console: Console) -> Progress:
+    """A progress bar of counted things, which disappears when it ends."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
 
 
 def run_latency(
@@ -191,7 +167,6 @@ def run_latency(
         VoiceAgentError, OSError: a target cannot be reached, or a file cannot be written.
     """
     origin = provenance(command)
-    console = Console(stderr=True)
 
     async def all_targets() -> list[dict[str, Any]]:
         async with targets as opened:
@@ -199,7 +174,7 @@ def run_latency(
                 from voiceagent_tts.plugins.demo.pipecat_log import quiet
 
                 quiet()
-            return await measure(opened, sections, style, console)
+            return await measure(opened, sections, style, Console(stderr=True))
 
     documents = asyncio.run(all_targets())
     document = {

@@ -2,7 +2,7 @@
 
 Intervals are percentile bootstrap intervals (Efron 1979): the values are drawn again with
 replacement many times, and the middle 95 % of the figures is the interval. Utterances are taken as
-independent of each other. This module knows no benchmark.
+independent of each other.
 """
 
 import math
@@ -35,7 +35,8 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[int, Interval]:
     if not values:
         return {}
     figures = np.percentile(values, RANKS)
-    lows, highs = np.percentile(_drawn(values, seed), _MIDDLE, axis=1)
+    drawn = np.percentile(_drawn(values, min(len(values), _MOST_DRAWN), seed), RANKS, axis=1)
+    lows, highs = np.percentile(drawn, _MIDDLE, axis=1)
     scale = max(1.0, len(values) / _MOST_DRAWN) ** -0.5
     return {
         rank: Interval(value, value - (value - low) * scale, value + (high - value) * scale)
@@ -66,14 +67,10 @@ def mean(values: Sequence[float]) -> Interval:
     """
     if not values:
         raise ValueError("expected values for a mean, got none")
-    pool = np.asarray(values, np.float64)
-    drawn = np.random.default_rng(0).choice(pool, (_DRAWS, len(pool))).mean(axis=1)
+    drawn = _drawn(values, len(values), 0).mean(axis=1)
     return Interval(float(np.mean(values)), *np.percentile(drawn, _MIDDLE).tolist())
 
 
-def _drawn(values: Sequence[float], seed: int) -> npt.NDArray[np.float64]:
-    """Percentiles of each draw: [len(RANKS), draws]."""
-    rng = np.random.default_rng(seed)
-    pool = np.asarray(values, np.float64)
-    size = min(len(pool), _MOST_DRAWN)
-    return np.percentile(rng.choice(pool, (_DRAWS, size)), RANKS, axis=1)
+def _drawn(values: Sequence[float], size: int, seed: int) -> npt.NDArray[np.float64]:
+    """Values drawn with replacement: [draws, size]."""
+    return np.random.default_rng(seed).choice(np.asarray(values, np.float64), (_DRAWS, size))

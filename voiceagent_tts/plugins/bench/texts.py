@@ -25,17 +25,6 @@ class Text:
     text: str
 
 
-def committed_texts() -> list[Text]:
-    """The whole set."""
-    data = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
-    return [
-        Text(language, kind, text)
-        for language, kinds in data.items()
-        for kind, texts in kinds.items()
-        for text in texts
-    ]
-
-
 def choose_texts(languages: Iterable[str], kinds: Iterable[str]) -> list[Text]:
     """The texts of these languages and kinds; all where there are no names.
 
@@ -48,11 +37,13 @@ def choose_texts(languages: Iterable[str], kinds: Iterable[str]) -> list[Text]:
             raise InvalidRequestError(
                 f"{name}: expected some of {', '.join(known)}; got {', '.join(sorted(unknown))}"
             )
+    data = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
     return [
-        text
-        for text in committed_texts()
-        if text.language in (wanted["language"] or LANGUAGES)
-        and text.kind in (wanted["kind"] or KINDS)
+        Text(language, kind, text)
+        for language, of_kinds in data.items()
+        for kind, texts in of_kinds.items()
+        for text in texts
+        if language in (wanted["language"] or LANGUAGES) and kind in (wanted["kind"] or KINDS)
     ]
 
 

@@ -26,7 +26,7 @@ class Usage:
         front_cpu_s: those of the server's first process, which listens and starts the others.
         server_peak_bytes: the most memory that its processes had together.
         server_growth_bytes: that peak minus what they had before the first section.
-        front_growth_bytes: the same of its first process alone.
+        front_growth_bytes: that growth of its first process alone.
     """
 
     client_cpu_s: float

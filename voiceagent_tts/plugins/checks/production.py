@@ -29,7 +29,7 @@ _MOST_OF_KEYS = {
 }
 """Highest limits of a key: half of the rows of the embedded voice, and a hundred calls all day."""
 _MOST_OF_ADDRESSES = {"contexts": 1_000, "contexts_per_s": 500}
-"""Highest limits of an address, behind which many callers may be."""
+"""Highest limits of an address, which many callers may share."""
 _WIDE = 65_536
 """Addresses of a network of proxies, of which a private one has more than any proxy needs."""
 _PERSIST = "start Redis with --appendonly yes, its data on a disk that outlives it"

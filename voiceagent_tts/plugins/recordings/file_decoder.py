@@ -43,7 +43,7 @@ class _Forward(soundfile.SoundFile):
 
 
 def main() -> None:
-    """Decode the file on standard input, behind what is spoken meanwhile."""
+    """Decode the file on standard input, at a lower priority than speech."""
     if hasattr(os, "nice"):  # not on Windows
         os.nice(_NICENESS)
     limits = AudioLimits(**json.loads(sys.argv[1]))

@@ -15,8 +15,9 @@ from testbed.server_process import ServerProcess
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.commands import app
-from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
+from voiceagent_tts.plugins.bench.quality.measures import Clip
 from voiceagent_tts.plugins.bench.quality.speaking import write_clips
+from voiceagent_tts.plugins.bench.quality.test_sets import Item
 
 SENTENCES = [
     "Please bring the green umbrella back on your way home.",

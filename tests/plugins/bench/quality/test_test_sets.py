@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.quality.clips import Item
-from voiceagent_tts.plugins.bench.quality.test_sets import recordings_in
+from voiceagent_tts.plugins.bench.quality.test_sets import Item, recordings_in
 
 
 def test_recordings_have_the_names_of_items_or_their_own_texts(tmp_path: Path) -> None:

@@ -27,11 +27,8 @@ class Happening(StrEnum):
     @property
     def heading(self) -> str:
         """Its name in reports."""
-        return {
-            "steady": "steady",
-            "stalls": "the LLM stalls",
-            "breaks": "the connection breaks",
-        }[self.value]
+        headings = {"stalls": "the LLM stalls", "breaks": "the connection breaks"}
+        return headings.get(self.value, self.value)
 
     @property
     def fault(self) -> Fault | None:

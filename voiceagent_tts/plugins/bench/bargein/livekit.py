@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import aiohttp
@@ -71,23 +71,13 @@ async def talk(
     """Play `cuts` in a session of their own."""
     async with aiohttp.ClientSession() as http:
         voice: tts.TTS = call.make_service(cuts[0].language, http_session=http)
-        async with _agent(voice, cuts, call, inject_fault) as agent:
-            agent.microphone.say(call.user_pcm)
-            for _ in cuts:
-                on_reply(await agent.reply())
-
-
-@contextlib.asynccontextmanager
-async def _agent(
-    voice: tts.TTS, cuts: Sequence[Cut], call: Call, inject_fault: Callable[[], object]
-) -> AsyncIterator["_Agent"]:
-    agent = _Agent(voice, cuts, call, inject_fault)
-    devices = agent.loudspeaker, agent.microphone, Screen()
-    try:
-        async with on_devices(agent.session, Agent(instructions=""), *devices):
-            yield agent
-    finally:
-        await voice.aclose()
+        async with contextlib.aclosing(voice):
+            agent = _Agent(voice, cuts, call, inject_fault)
+            devices = agent.loudspeaker, agent.microphone, Screen()
+            async with on_devices(agent.session, Agent(instructions=""), *devices):
+                agent.microphone.say(call.user_pcm)
+                for _ in cuts:
+                    on_reply(await agent.reply())
 
 
 class _Agent:
@@ -107,9 +97,9 @@ class _Agent:
         self._writing: asyncio.Queue[Cut] = asyncio.Queue()  # replies that have begun
         self._handle: SpeechHandle | None = None
         self.session: AgentSession[None] = AgentSession(
-            stt=ScriptedSTT(),
+            stt=_ScriptedSTT(),
             vad=inference.VAD(model="silero"),
-            llm=ScriptedLLM(self._next_script),
+            llm=_ScriptedLLM(self._next_script),
             tts=voice,
             turn_handling=_TURNS,  # pyright: ignore[reportArgumentType]
             aec_warmup_duration=None,
@@ -178,12 +168,8 @@ class _Agent:
         )
 
 
-class ScriptedLLM(llm.LLM):
-    """Writes replies by a script.
-
-    Args:
-        next_script: returns the script of the next reply.
-    """
+class _ScriptedLLM(llm.LLM):
+    """Writes the replies that `next_script` returns."""
 
     def __init__(self, next_script: Callable[[], Script]) -> None:
         super().__init__()
@@ -197,14 +183,13 @@ class ScriptedLLM(llm.LLM):
         conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
         **options: Any,
     ) -> llm.LLMStream:
-        """Start to write the next reply."""
         return _Writing(self, chat_ctx, conn_options, self._next_script())
 
 
 class _Writing(llm.LLMStream):
     def __init__(
         self,
-        writer: ScriptedLLM,
+        writer: _ScriptedLLM,
         chat_ctx: llm.ChatContext,
         conn_options: APIConnectOptions,
         script: Script,
@@ -219,7 +204,7 @@ class _Writing(llm.LLMStream):
             self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
 
 
-class ScriptedSTT(stt.STT):
+class _ScriptedSTT(stt.STT):
     """Returns one fixed text whenever the user has spoken."""
 
     def __init__(self) -> None:
@@ -231,7 +216,6 @@ class ScriptedSTT(stt.STT):
     def stream(
         self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **options: Any
     ) -> stt.RecognizeStream:
-        """Start to transcribe."""
         return _ScriptedHearing(stt=self, conn_options=conn_options)
 
 

@@ -86,7 +86,7 @@ class _Agent:
         self._call = call
         self._inject_fault = inject_fault
         self._stt = ScriptedSTT()
-        self._llm = ScriptedWriter(cuts)
+        self._llm = _Writer(cuts)
         self._tts: TTSService = call.make_service(cuts[0].language)
         self._turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
         self._watcher = _Watcher(self._tts, self.transport)
@@ -139,7 +139,7 @@ class _Agent:
         cut = await self._begun()
         self._turns = asyncio.Queue()
         known = len(self._messages)
-        self._watcher.begin_reply()
+        self._watcher.received_samples = 0
         if cut.fault_at_s is not None:
             await self._listen(first, cut.fault_at_s, LONGEST_WAIT_S)
             self._inject_fault()
@@ -246,12 +246,7 @@ class _Watcher(BaseObserver):
         self.halted_at = 0.0
         self.received_samples = 0
 
-    def begin_reply(self) -> None:
-        """Reset the count of audio."""
-        self.received_samples = 0
-
     async def on_push_frame(self, data: FramePushed) -> None:
-        """Record a frame that one processor pushes to the next."""
         frame = data.frame
         if isinstance(frame, InterruptionFrame) and frame.id != self._interruption:
             self._interruption, self.halted_at = frame.id, self._transport.now_s
@@ -259,7 +254,7 @@ class _Watcher(BaseObserver):
             self.received_samples += len(frame.audio) // BYTES_PER_SAMPLE
 
 
-class ScriptedWriter(FrameProcessor):
+class _Writer(FrameProcessor):
     """Writes one reply after another at the pace of a language model.
 
     Attributes:
@@ -272,7 +267,7 @@ class ScriptedWriter(FrameProcessor):
         self.begun: asyncio.Queue[Cut] = asyncio.Queue()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Answer a context; an interruption cancels this task while it writes."""
+        # An interruption cancels this task while it writes.
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMContextFrame):
             if self._cuts:

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
-from types import TracebackType
 from typing import Self
 
 from voiceagent_tts.offspring import Following
@@ -64,12 +63,7 @@ class SessionPool:
         await asyncio.gather(*naps)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End the processes."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
@@ -106,15 +100,8 @@ class SessionPool:
 # In each process.
 
 
-@dataclass
-class _Here:
-    """State of this process: its host, and the shared counter of replies."""
-
-    talk: Talk
-    done: "Synchronized[int]"
-
-
-_here: _Here | None = None
+_here: "tuple[Talk, Synchronized[int]] | None" = None
+"""This process's host, and the shared counter of replies."""
 
 
 def _prepare(host: Host, done: "Synchronized[int]", parent_pid: int) -> None:
@@ -128,31 +115,32 @@ def _prepare(host: Host, done: "Synchronized[int]", parent_pid: int) -> None:
 
         logger.remove()
     talk: Talk = importlib.import_module(f"voiceagent_tts.plugins.bench.bargein.{host}").talk
-    _here = _Here(talk, done)
+    _here = talk, done
     gc.collect()
     gc.freeze()  # a full garbage collection would stop playback for 0.2 s
 
 
 def _talk_alone(call: Call, cuts: list[Cut], number: int) -> Conversation:
     """Run one session."""
+    return asyncio.run(_converse(call, cuts, number))
+
+
+async def _converse(call: Call, cuts: list[Cut], number: int) -> Conversation:
     assert _here is not None
-    return asyncio.run(_converse(_here, call, cuts, number))
-
-
-async def _converse(here: _Here, call: Call, cuts: list[Cut], number: int) -> Conversation:
+    talk, done = _here
     replies: list[Reply] = []
 
     def note(reply: Reply) -> None:
         replies.append(reply)
-        with here.done.get_lock():
-            here.done.value += 1
+        with done.get_lock():
+            done.value += 1
 
     error = ""
     async with sampled_lag(_LAG_SAMPLE_S) as lags_s:
         await asyncio.sleep(number * _STAGGER_S)
         try:
             async with _with_fault(call) as (faulty, inject):
-                await here.talk(faulty, cuts, inject, note)
+                await talk(faulty, cuts, inject, note)
         except Exception as reason:  # the other sessions continue, and the report shows it
             error = f"{type(reason).__name__}: {reason}"
     return Conversation(replies, lags_s, error)

@@ -1,7 +1,6 @@
 """The script of the barge-in benchmark: replies, the pace of the LLM, and the moments of the cuts.
 
-The agent's replies are in seven languages. This module knows no agent framework, no server and no
-audio.
+The agent's replies are in seven languages.
 """
 
 import random

@@ -1,23 +1,20 @@
 """The figures of barge-ins as a document's sections, and as tables for the terminal."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
 
 from voiceagent_tts.plugins.bench.bargein.conditions import Happening
 from voiceagent_tts.plugins.bench.bargein.pool import Conversation
-from voiceagent_tts.plugins.bench.bargein.score import Outcome, Verdict, judge, summarize
+from voiceagent_tts.plugins.bench.bargein.score import Verdict, judge_all, summarize
+from voiceagent_tts.plugins.bench.bargein.session import Outcome
 from voiceagent_tts.plugins.bench.document import measures_of
+from voiceagent_tts.plugins.bench.figures import table
 from voiceagent_tts.plugins.bench.statistics import percentiles, share
 
-KINDS = {
-    "exact": "exact",
-    "one_off": "one word off",
-    "further": "further off",
-    "dropped": "dropped",
-}
-"""How a history can be: name in a section, title."""
+KINDS = ("exact", "one_off", "further", "dropped")
+"""How a history can be: exact, one word off, further off, or without any word of its reply."""
 COLUMNS = {
     "cuts": "cuts",
     "exact_pct": "exact %",
@@ -51,15 +48,14 @@ def section_of(
         conversations: all sessions.
     """
     replies = [reply for conversation in conversations for reply in conversation.replies]
-    verdicts = [judge(outcome.text, outcome.committed, outcome.heard) for outcome in outcomes]
-    figures = summarize(outcomes)
+    verdicts = judge_all(outcomes)
     exact = share(sum(verdict.is_exact for verdict in verdicts), len(verdicts))
-    barge_ins_ms = [outcome.barge_in_ms for outcome in outcomes]
+    barge_ins_ms = [outcome.reply.barge_in_ms for outcome in outcomes]
     lags_ms = [1000 * lag_s for each in conversations for lag_s in each.lags_s]
     return {
         "target": target,
         "load": load,
-        **figures,
+        **summarize(outcomes),
         "exact_interval": [round(100 * exact.low, 1), round(100 * exact.high, 1)],
         "kinds": {kind: sum(kind_of(each) == kind for each in verdicts) for kind in KINDS},
         "planned": planned,
@@ -73,7 +69,7 @@ def section_of(
 
 
 def kind_of(verdict: Verdict) -> str:
-    """The name in `KINDS` of a history."""
+    """The one of `KINDS` that a history is."""
     if verdict.is_dropped:
         return "dropped"
     if verdict.is_exact:
@@ -84,19 +80,8 @@ def kind_of(verdict: Verdict) -> str:
 def table_of(sections: Sequence[dict[str, Any]]) -> Table:
     """What histories say against what was heard."""
     title = "After an interruption: the history against what was heard"
-    return _table(title, COLUMNS, [(name_of(each), each) for each in sections])
-
-
-def _table(
-    title: str, columns: dict[str, str], rows: Iterable[tuple[str, dict[str, Any]]]
-) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
-    table.add_column("service", no_wrap=True)
-    for heading in columns.values():
-        table.add_column(heading, justify="right")
-    for name, figures in rows:
-        table.add_row(name, *cells(figures, columns))
-    return table
+    rows = ([name_of(each), *cells(each, COLUMNS)] for each in sections)
+    return table(title, ["service", *COLUMNS.values()], rows)
 
 
 def ear_figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -107,8 +92,9 @@ def ear_figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def ear_table_of(sections: Sequence[dict[str, Any]]) -> Table:
     """What histories say against what a recogniser wrote down."""
-    rows = [(name_of(each), each["by_ear"]) for each in sections]
-    return _table("The same, against what a recogniser heard", EAR_COLUMNS, rows)
+    title = "The same history against what a recogniser heard"
+    rows = ([name_of(each), *cells(each["by_ear"], EAR_COLUMNS)] for each in sections)
+    return table(title, ["service", *EAR_COLUMNS.values()], rows)
 
 
 def name_of(section: dict[str, Any]) -> str:

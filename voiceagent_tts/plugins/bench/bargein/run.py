@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -27,13 +27,11 @@ from voiceagent_tts.plugins.bench.bargein.report import (
     table_of,
     warnings_of,
 )
-from voiceagent_tts.plugins.bench.bargein.score import Outcome
-from voiceagent_tts.plugins.bench.bargein.session import Call, Host
+from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Outcome
 from voiceagent_tts.plugins.bench.document import SCHEMA
 from voiceagent_tts.plugins.bench.machine import provenance
-from voiceagent_tts.plugins.bench.run import Outputs, publish
+from voiceagent_tts.plugins.bench.run import Outputs, counting_progress, publish
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
-from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 
 _USER_SPEAKER, _USER_RATE_HZ = "f2", 16_000
 _TABLE_WIDTH = 120
@@ -51,8 +49,8 @@ def host_of(address: TargetAddress) -> Host:
     """The host of a target's class.
 
     Raises:
-        InvalidRequestError: the target is no class of a host, there is no such class, or a package
-            is missing.
+        InvalidRequestError: the target is not a class of a host, the class does not exist, or a
+            package is missing.
     """
     kind = address.address.partition(":")[0]
     for host in _HOSTS:
@@ -95,14 +93,7 @@ async def measure(
     progress: Progress,
     ear: Ear | None = None,
 ) -> list[dict[str, Any]]:
-    """Put every target into every condition.
-
-    Args:
-        addresses: the targets.
-        conditions: the conditions.
-        seed: seed of the moments of the cuts.
-        progress: shows what is done.
-        ear: also judges what was heard.
+    """Measure every target in every condition; `seed` is that of the moments of the cuts.
 
     Returns:
         One section for each, in the order of the targets.
@@ -135,10 +126,7 @@ async def measure(
 
 
 def _call(address: TargetAddress, condition: Condition, user_pcm: bytes) -> Call:
-    path = address.address.partition(":")[2]
-    call = Call(
-        ServiceClass(path, address.options.arguments), user_pcm, fault=condition.happening.fault
-    )
+    call = Call(address.service_class, user_pcm, fault=condition.happening.fault)
     if call.fault is not None:
         _ = call.server_url  # refuses what cannot be cut before anything is spoken
     return call
@@ -172,13 +160,12 @@ def run_bargein(
     """
     origin = provenance(command)
     hears = None if ear is None else Ear.open(ear)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
 
     async def all_targets(progress: Progress) -> list[dict[str, Any]]:
         async with targets as opened:
             return await measure(opened, conditions, seed, progress, hears)
 
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+    with counting_progress(Console(stderr=True)) as progress:
         sections = asyncio.run(all_targets(progress))
     document = {
         "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "ear": ear,

@@ -11,8 +11,7 @@ played; the demo uses the same definitions. Each reply that the user interrupted
 - lost: words that were heard but are not in the history;
 - unspoken: words in the history that were not played.
 
-Words are compared without case and punctuation. This module knows no agent framework, no audio and
-no clock.
+Words are compared without case and punctuation.
 """
 
 from collections import Counter
@@ -24,34 +23,8 @@ from typing import Any
 import numpy as np
 
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
+from voiceagent_tts.plugins.bench.bargein.session import Outcome
 from voiceagent_tts.text.words import split_words
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One reply that was interrupted.
-
-    Args:
-        language: language code of the reply.
-        text: the whole reply.
-        committed: text of the reply in the history; "" for none.
-        heard: words that were heard.
-        played_s: length of the played audio.
-        received_s: length of the audio that had arrived.
-        cancel_ms: time from the framework's interruption to the last sample.
-        barge_in_ms: time from the user's first sound to the last sample.
-        dry_s: silence within the reply, because no audio had arrived.
-    """
-
-    language: str
-    text: str
-    committed: str
-    heard: Heard
-    played_s: float
-    received_s: float
-    cancel_ms: float
-    barge_in_ms: float
-    dry_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +72,15 @@ def _places(history: Sequence[str], reply: Sequence[str]) -> list[int]:
     return [block.b + offset for block in blocks for offset in range(block.size)]
 
 
+def judge_all(outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """A verdict for each outcome."""
+    return [judge(each.reply.cut.text, each.reply.committed, each.heard) for each in outcomes]
+
+
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The figures of all `outcomes`, by their names in the JSON output."""
-    verdicts = [judge(outcome.text, outcome.committed, outcome.heard) for outcome in outcomes]
+    verdicts = judge_all(outcomes)
+    replies = [outcome.reply for outcome in outcomes]
     count = len(verdicts)
 
     def percent(flags: Sequence[bool]) -> float | None:
@@ -116,10 +95,10 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "dropped_turns": sum(verdict.is_dropped for verdict in verdicts),
         "spoken_lost": sum(verdict.lost for verdict in verdicts),
         "unspoken_committed": sum(verdict.unspoken for verdict in verdicts),
-        **_quantiles("cancel", [outcome.cancel_ms for outcome in outcomes]),
-        **_quantiles("barge_in", [outcome.barge_in_ms for outcome in outcomes]),
-        "discarded_s": round(sum(o.received_s - o.played_s for o in outcomes), 2),
-        "dry_s": round(sum(outcome.dry_s for outcome in outcomes), 2),
+        **_quantiles("cancel", [reply.cancel_ms for reply in replies]),
+        **_quantiles("barge_in", [reply.barge_in_ms for reply in replies]),
+        "discarded_s": round(sum(reply.received_s - reply.played_s for reply in replies), 2),
+        "dry_s": round(sum(reply.dry_s for reply in replies), 2),
         "unknown_s": round(sum(outcome.heard.unknown_s for outcome in outcomes), 2),
         "differences": dict(sorted(Counter(verdict.difference for verdict in verdicts).items())),
     }

@@ -1,7 +1,7 @@
 """The input and output of one session of the barge-in benchmark, for any host.
 
 A host plays a list of cuts: the agent replies, the user interrupts, and the host reports the played
-audio and the committed text. This module knows no agent framework.
+audio and the committed text.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +13,6 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.replies import Cut
-from voiceagent_tts.plugins.bench.bargein.score import Outcome
 from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 
 Host = Literal["livekit", "pipecat"]
@@ -119,19 +118,22 @@ class Reply:
     cancel_ms: float
     barge_in_ms: float
 
-    def outcome(self, heard: Heard) -> Outcome:
+    @property
+    def played_s(self) -> float:
+        """Length of the played audio."""
+        return len(self.played) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+
+    def outcome(self, heard: Heard) -> "Outcome":
         """What is scored, given the words that were heard."""
-        return Outcome(
-            language=self.cut.language,
-            text=self.cut.text,
-            committed=self.committed,
-            heard=heard,
-            played_s=len(self.played) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ,
-            received_s=self.received_s,
-            cancel_ms=self.cancel_ms,
-            barge_in_ms=self.barge_in_ms,
-            dry_s=self.dry_s,
-        )
+        return Outcome(self, heard)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An interrupted reply, and its words that were heard."""
+
+    reply: Reply
+    heard: Heard
 
 
 Talk = Callable[

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from voiceagent_tts.plugins.bench.quality.clips import Clip
+from voiceagent_tts.plugins.bench.quality.test_sets import Item
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe
+from voiceagent_tts.plugins.recordings.recogniser import Samples
 from voiceagent_tts.plugins.recordings.word_errors import said_errors, unit_of, word_errors
 
 HEADINGS = {
@@ -18,6 +19,19 @@ HEADINGS = {
 words on both sides."""
 _PERCENT = 100.0
 _MOST_EXAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """An item's speech.
+
+    Attributes:
+        item: what was to be said.
+        samples: [S] float32 in [-1, 1], mono, 24 kHz.
+    """
+
+    item: Item
+    samples: Samples
 
 
 @dataclass(slots=True)

@@ -1,12 +1,12 @@
 """The document and the table of a quality benchmark."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
 
-from voiceagent_tts.plugins.bench.figures import format_figure
+from voiceagent_tts.plugins.bench.figures import format_figure, table
 from voiceagent_tts.plugins.bench.quality.measures import HEADINGS, Values
 from voiceagent_tts.plugins.bench.statistics import mean
 
@@ -14,14 +14,7 @@ _DIGITS = 4
 
 
 def section_of(part: str, group: str, count: int, values: Values) -> dict[str, Any]:
-    """The document of one part and group.
-
-    Args:
-        part: name of the part.
-        group: a language; empty for failures.
-        count: number of clips.
-        values: what was measured.
-    """
+    """The document of one part, of a language or of failures, from `count` clips."""
     return {
         "part": part,
         "group": group,
@@ -49,18 +42,16 @@ def last_line(document: dict[str, Any]) -> str:
 
 def table_of(sections: Sequence[dict[str, Any]]) -> Table:
     """One row for each figure, with its interval."""
-    table = Table(title="Quality, means and 95 % intervals", box=None)
-    for heading in ("target", "part", "clips"):
-        table.add_column(heading, justify="right" if heading == "clips" else "left")
-    for heading in ("figure", "mean", "interval"):
-        table.add_column(heading, justify="left" if heading == "figure" else "right")
-    for section in sections:
-        names = section["target"], f"{section['part']} {section['group']}".strip()
-        if not section["measures"]:
-            table.add_row(*names, str(section["clips"]), "", "", "")
-        for name, figure in section["measures"].items():
-            low, high = map(format_figure, figure["interval"])
-            value = format_figure(figure["mean"])
-            table.add_row(*names, str(section["clips"]), HEADINGS[name], value,
-                          f"{low} to {high}")  # fmt: skip
-    return table
+    title = "Quality, means and 95 % intervals"
+    headings = "target", "part", "figure", "clips", "mean", "interval"
+    return table(title, headings, (row for each in sections for row in _rows(each)), names=3)
+
+
+def _rows(section: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    names = section["target"], f"{section['part']} {section['group']}".strip()
+    clips = str(section["clips"])
+    if not section["measures"]:
+        yield *names, "", clips, "", ""
+    for name, figure in section["measures"].items():
+        low, high = map(format_figure, figure["interval"])
+        yield *names, HEADINGS[name], clips, format_figure(figure["mean"]), f"{low} to {high}"

@@ -1,36 +1,29 @@
 """Runs a quality benchmark on targets or recordings, and reports it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from voiceagent_tts.plugins.bench.document import SCHEMA
 from voiceagent_tts.plugins.bench.machine import provenance
-from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
 from voiceagent_tts.plugins.bench.quality.measures import Values, by_language, word_values
 from voiceagent_tts.plugins.bench.quality.report import last_line, section_of, table_of
-from voiceagent_tts.plugins.bench.quality.speaking import read_clips, speak_items, write_clips
-from voiceagent_tts.plugins.bench.quality.test_sets import recordings_in
+from voiceagent_tts.plugins.bench.quality.speaking import (
+    TargetSpeech,
+    read_clips,
+    speak_items,
+    write_clips,
+)
+from voiceagent_tts.plugins.bench.quality.test_sets import Item, recordings_in
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe
-from voiceagent_tts.plugins.bench.run import Outputs, publish, targets_or_own
+from voiceagent_tts.plugins.bench.run import Outputs, counting_progress, publish, targets_or_own
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
-
-Failures = Sequence[tuple[str, str]]
-"""Name of each item without speech, and the code of its failure."""
-
-
-def measured(clips: Sequence[Clip], transcribe: Transcribe) -> list[dict[str, Any]]:
-    """The sections of one target: a document for each language."""
-    return [
-        section_of("words", language, len(of), word_values(of, transcribe))
-        for language, of in by_language(clips).items()
-    ]
 
 
 async def _speak(
@@ -38,16 +31,16 @@ async def _speak(
     items: Sequence[Item],
     together: int,
     progress: Progress,
-) -> list[tuple[str, Sequence[Clip], Failures]]:
-    """Speak every item by every target: name, clips and failures of each."""
-    spoken: list[tuple[str, Sequence[Clip], Failures]] = []
+) -> list[tuple[str, TargetSpeech]]:
+    """Speak every item by every target: the name and the speech of each."""
+    spoken: list[tuple[str, TargetSpeech]] = []
     async with targets as opened:
         for address in opened:
             task = progress.add_task(address.name, total=len(items))
             speech = await speak_items(
                 address.open(), items, together, lambda task=task: progress.advance(task)
             )
-            spoken.append((address.name, speech.clips, speech.failures))
+            spoken.append((address.name, speech))
             progress.remove_task(task)
     return spoken
 
@@ -80,22 +73,19 @@ def run_quality(
     """
     origin = provenance()
     name_of_judge, transcribe = transcriber
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
     sections: list[dict[str, Any]] = []
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    with counting_progress(Console(stderr=True)) as progress:
         if recordings is not None:
             clips = read_clips(recordings_in(recordings, items, language))
-            spoken = [(recordings.name, clips, [])]
+            spoken = [(recordings.name, TargetSpeech(clips, []))]
         else:
             targets = targets_or_own(addresses, outputs.folder, options)
             spoken = asyncio.run(_speak(targets, items, together, progress))
-        for name, clips, failures in spoken:
+        for name, speech in spoken:
             if outputs.save is not None:
-                write_clips(clips, outputs.save / _file_name(name))
+                write_clips(speech.clips, outputs.save / _file_name(name))
             task = progress.add_task(f"{name}: measuring", total=None)
-            found = [*measured(clips, transcribe), *_failed(failures)]
-            sections += [{"target": name, **each} for each in found]
+            sections += [{"target": name, **each} for each in _sections(speech, transcribe)]
             progress.remove_task(task)
     document = {
         "schema": SCHEMA, "kind": "quality", **origin, "judged_by": name_of_judge,
@@ -105,11 +95,13 @@ def run_quality(
     return document
 
 
-def _failed(failures: Failures) -> list[dict[str, Any]]:
-    """A section for what was not spoken, if anything was not."""
-    examples = [{"item": name, "finding": code} for name, code in failures]
-    section = section_of("failures", "", len(failures), Values(examples=examples))
-    return [section] if failures else []
+def _sections(speech: TargetSpeech, transcribe: Transcribe) -> Iterator[dict[str, Any]]:
+    """A section for each language, and one for what was not spoken, if anything was not."""
+    for language, clips in by_language(speech.clips).items():
+        yield section_of("words", language, len(clips), word_values(clips, transcribe))
+    if failures := speech.failures:
+        examples = [{"item": name, "finding": code} for name, code in failures]
+        yield section_of("failures", "", len(failures), Values(examples=examples))
 
 
 def _file_name(target: str) -> str:

@@ -11,16 +11,15 @@ import soxr
 
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.bench.callers import speak
-from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
+from voiceagent_tts.plugins.bench.quality.measures import Clip
+from voiceagent_tts.plugins.bench.quality.test_sets import Item
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.target import Connection, Target
 from voiceagent_tts.plugins.bench.utterance import Request, Utterance
 from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio
 
 _RECORDING_LIMITS = AudioLimits(min_s=0.001, max_s=300.0, may_be_silent=True)
-_FAILED = (VoiceAgentError, OSError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,7 @@ async def speak_items(
     together: int,
     on_item: Callable[[], None] = lambda: None,
 ) -> TargetSpeech:
-    """Speak every item once.
-
-    Args:
-        target: what speaks.
-        items: the items.
-        together: utterances at once.
-        on_item: called after each.
+    """Speak every item once, `together` of them at a time; `on_item` is called after each.
 
     Raises:
         VoiceAgentError, OSError: the target cannot be reached at the start.
@@ -101,10 +94,7 @@ async def _speak(connection: Connection, item: Item) -> Clip | str:
     """Speak one item: its clip, or the code of the failure."""
     request = Request(item.text, item.language)
     recorder = AudioRecorder(Utterance(request, due=Recorder.now()))
-    try:
-        await speak(connection, recorder)
-    except _FAILED as error:
-        recorder.fail(str(getattr(error, "code", ErrorCode.CONNECTION_LOST)))
+    await speak(connection, recorder)
     failure = recorder.utterance.failure
     return recorder.clip(item) if failure is None else str(failure)
 
@@ -113,7 +103,7 @@ def read_clips(recordings: Iterable[tuple[Item, Path]]) -> list[Clip]:
     """Read recordings of up to five minutes.
 
     Raises:
-        InvalidRequestError: a file is no audio.
+        InvalidRequestError: a file is not audio.
         OSError: it cannot be read.
     """
     return [

@@ -2,10 +2,10 @@
 
 import tomllib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.quality.clips import Item
 from voiceagent_tts.plugins.bench.texts import Text, choose_texts, texts_in
 
 PLAIN_KINDS = ("short", "menu", "blurb", "paragraph")
@@ -13,6 +13,21 @@ PLAIN_KINDS = ("short", "menu", "blurb", "paragraph")
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 AGENT = "agent"
 """Name of the set of sixty sentences of an English agent, in six kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A text to be spoken, and what is known about it.
+
+    Attributes:
+        name: its name in reports, and the stem of its recording's file.
+        text: the text.
+        language: its language code.
+    """
+
+    name: str
+    text: str
+    language: str = "en"
 
 
 def items_of(source: str, languages: Sequence[str], kinds: Sequence[str]) -> list[Item]:
@@ -34,7 +49,7 @@ def items_of(source: str, languages: Sequence[str], kinds: Sequence[str]) -> lis
     else:
         texts = texts_in(Path(source), languages[0] if languages else "en")
     return [
-        Item(f"{text.language}-{text.kind}-{place:03}", text.text, text.language, text.kind)
+        Item(f"{text.language}-{text.kind}-{place:03}", text.text, text.language)
         for place, text in enumerate(texts)
     ]
 
@@ -48,7 +63,7 @@ def recordings_in(folder: Path, items: Iterable[Item], language: str) -> list[tu
     files = {path.stem: path for path in sorted(folder.glob("*")) if path.suffix in AUDIO_SUFFIXES}
     texts = {name: path.with_suffix(".txt") for name, path in files.items()}
     written = [
-        (Item(name, text.read_text("utf-8").strip(), language, "recording"), files[name])
+        (Item(name, text.read_text("utf-8").strip(), language), files[name])
         for name, text in texts.items()
         if text.exists()
     ]

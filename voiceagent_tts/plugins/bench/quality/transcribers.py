@@ -10,15 +10,13 @@ Figures of papers need the recogniser of the paper: Whisper large v3 for English
 import importlib
 import json
 from collections.abc import Callable
-from typing import Any
 
 import soxr
 
 from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.quality.clips import Samples
-from voiceagent_tts.plugins.recordings.recogniser import Recogniser
+from voiceagent_tts.plugins.recordings.recogniser import Recogniser, Samples
 
 Transcribe = Callable[[Samples, str], str]
 """[S] float32 at 24 kHz and a language code -> what is heard.
@@ -54,22 +52,13 @@ def open_transcriber(address: str, key: str = "") -> Transcribe:
     raise _invalid("http(s)://HOST[{JSON}], faster-whisper:MODEL or pocketsphinx", address)
 
 
-def split_address(address: str) -> tuple[str, dict[str, Any]]:
-    """An endpoint's address without `/v1`, and the JSON object after it.
-
-    Raises:
-        InvalidRequestError: what follows is not a JSON object.
-    """
+def _endpoint(address: str, key: str) -> Transcribe:
     url, brace, rest = address.partition("{")
     try:
         arguments = json.loads(brace + rest or "{}")
     except json.JSONDecodeError as error:
         raise _invalid("a JSON object after the address", address) from error
-    return url.strip().rstrip("/").removesuffix("/v1"), arguments
-
-
-def _endpoint(address: str, key: str) -> Transcribe:
-    url, arguments = split_address(address)
+    url = url.strip().rstrip("/").removesuffix("/v1")
     return Recogniser(url, str(arguments.get("model", "whisper-1")), key).transcribe
 
 

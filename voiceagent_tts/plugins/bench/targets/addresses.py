@@ -13,17 +13,14 @@ import json
 import re
 from dataclasses import dataclass, replace
 
-from voiceagent_tts.client import authorization, websocket_address
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.extras import install_hint
-from voiceagent_tts.plugins.bench.targets.dialects import CartesiaClient, TtsV1Client
-from voiceagent_tts.plugins.bench.targets.sockets import SocketTarget
+from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
+from voiceagent_tts.plugins.bench.targets.dialects import cartesia, tts_v1
 from voiceagent_tts.plugins.bench.targets.target import Options, Target
-from voiceagent_tts.protocol.messages import SUBPROTOCOL
 
 _FORM = re.compile(r"(?:(?P<name>[\w .-]+)=)?(?P<address>[^{]+)(?P<arguments>\{.*\})?", re.DOTALL)
 _KINDS = "ws, http, pocket-tts+http, cartesia+ws (or with wss, https), pipecat, livekit"
-_CARTESIA_VERSION = "2025-04-16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class TargetAddress:
         """Read an address; its own arguments replace those of `options`.
 
         Raises:
-            InvalidRequestError: it is no address, or its arguments are not a JSON object.
+            InvalidRequestError: it is not an address, or its arguments are not a JSON object.
         """
         match = _FORM.fullmatch(text.strip())
         if match is None or ":" not in match["address"]:
@@ -72,6 +69,11 @@ class TargetAddress:
             return self
         return replace(self, name=f"{self.name}, {self.options.voice}")
 
+    @property
+    def service_class(self) -> ServiceClass:
+        """The class that an address of a host names."""
+        return ServiceClass(self.address.partition(":")[2], self.options.arguments)
+
     def open(self) -> Target:
         """Make the target; nothing is connected yet.
 
@@ -90,11 +92,9 @@ class TargetAddress:
 
     def _open(self) -> Target:
         kind, _, rest = self.address.partition(":")
-        headers = authorization(self.options.api_key)
         match kind:
             case "ws" | "wss":
-                url = websocket_address(self.address)
-                return SocketTarget(url, headers, lambda: TtsV1Client(self.options), SUBPROTOCOL)
+                return tts_v1(self.address, self.options)
             case "http" | "https":
                 from voiceagent_tts.plugins.bench.targets.speech_http import SpeechTarget
 
@@ -104,18 +104,15 @@ class TargetAddress:
 
                 return SpeechTarget.pocket(f"{kind.partition('+')[2]}:{rest}", self.options)
             case "cartesia+ws" | "cartesia+wss":
-                url = f"{kind.partition('+')[2]}:{rest}"
-                headers = {"X-API-Key": self.options.api_key or "none",
-                           "Cartesia-Version": _CARTESIA_VERSION}  # fmt: skip
-                return SocketTarget(url, headers, lambda: CartesiaClient(self.options))
+                return cartesia(f"{kind.partition('+')[2]}:{rest}", self.options)
             case "pipecat":
                 from voiceagent_tts.plugins.bench.targets.pipecat import PipecatTarget
 
-                return PipecatTarget(rest, self.options)
+                return PipecatTarget(self.service_class)
             case "livekit":
                 from voiceagent_tts.plugins.bench.targets.livekit import LiveKitTarget
 
-                return LiveKitTarget(rest, self.options)
+                return LiveKitTarget(self.service_class)
             case _:
                 raise _invalid(f"an address of {_KINDS}", self.address)
 

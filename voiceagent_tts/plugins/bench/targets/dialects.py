@@ -8,22 +8,38 @@ from base64 import b64decode
 from typing import Any
 from uuid import uuid4
 
+from voiceagent_tts.client import authorization, websocket_address
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.recorder import Recorder
+from voiceagent_tts.plugins.bench.targets.sockets import SocketTarget
 from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.utterance import Request
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
 from voiceagent_tts.protocol.messages import (
+    SUBPROTOCOL,
     CancelledMessage,
     DoneMessage,
     ErrorMessage,
     WordsMessage,
 )
 
+_CARTESIA_VERSION = "2025-04-16"
 
-class TtsV1Client:
-    """Our own protocol."""
 
+def tts_v1(address: str, options: Options) -> SocketTarget:
+    """A server with our own protocol, at an address as the client accepts it."""
+    headers = authorization(options.api_key)
+    url = websocket_address(address)
+    return SocketTarget(url, headers, lambda: _TtsV1Client(options), SUBPROTOCOL)
+
+
+def cartesia(url: str, options: Options) -> SocketTarget:
+    """A server with Cartesia's protocol: audio as base64 in JSON, contexts by id."""
+    headers = {"X-API-Key": options.api_key or "none", "Cartesia-Version": _CARTESIA_VERSION}
+    return SocketTarget(url, headers, lambda: _CartesiaClient(options))
+
+
+class _TtsV1Client:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._connection = ClientConnection()
@@ -32,7 +48,6 @@ class TtsV1Client:
         self._accepts_text = False
 
     def start(self, request: Request) -> list[str]:
-        """See `ClientDialect`."""
         self._context_id, self._accepts_text = uuid4().hex, True
         fields: dict[str, Any] = {
             "voice": self._options.voice,
@@ -43,23 +58,19 @@ class TtsV1Client:
         return [self._connection.open(self._context_id, **fields)]
 
     def send(self, text: str) -> list[str]:
-        """See `ClientDialect`."""
         return [self._connection.text(self._context_id, text)] if self._accepts_text else []
 
     def end(self) -> list[str]:
-        """See `ClientDialect`."""
         if not self._accepts_text:
             return []
         self._accepts_text = False
         return [self._connection.end(self._context_id)]
 
     def cancel(self) -> list[str]:
-        """See `ClientDialect`."""
         self._accepts_text = False
         return [self._connection.cancel(self._context_id)]
 
     def read(self, data: str | bytes, recorder: Recorder) -> None:
-        """See `ClientDialect`."""
         event = self._connection.receive(data)
         if getattr(event, "context_id", None) != self._context_id:
             return
@@ -81,9 +92,7 @@ class TtsV1Client:
                 pass
 
 
-class CartesiaClient:
-    """Cartesia's protocol: audio as base64 in JSON, contexts by id."""
-
+class _CartesiaClient:
     read_greeting = None
 
     def __init__(self, options: Options) -> None:
@@ -92,7 +101,6 @@ class CartesiaClient:
         self._fields: dict[str, Any] = {}
 
     def start(self, request: Request) -> list[str]:
-        """See `ClientDialect`."""
         self._context_id = uuid4().hex
         self._fields = {
             "model_id": self._options.model or "sonic-3",
@@ -110,19 +118,15 @@ class CartesiaClient:
         return []
 
     def send(self, text: str) -> list[str]:
-        """See `ClientDialect`."""
         return [json.dumps({**self._fields, "transcript": text, "continue": True})]
 
     def end(self) -> list[str]:
-        """See `ClientDialect`."""
         return [json.dumps({**self._fields, "transcript": "", "continue": False})]
 
     def cancel(self) -> list[str]:
-        """See `ClientDialect`."""
         return [json.dumps({"context_id": self._context_id, "cancel": True})]
 
     def read(self, data: str | bytes, recorder: Recorder) -> None:
-        """See `ClientDialect`."""
         message = json.loads(data)
         if message.get("context_id") not in (None, self._context_id):
             return

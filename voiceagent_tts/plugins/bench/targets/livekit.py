@@ -11,38 +11,36 @@ from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.utils import is_given
 
 from voiceagent_tts.plugins.bench.recorder import Recorder
-from voiceagent_tts.plugins.bench.targets.classes import class_at, make
-from voiceagent_tts.plugins.bench.targets.target import Options
+from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
+from voiceagent_tts.plugins.bench.targets.target import Connection
 from voiceagent_tts.plugins.bench.utterance import Request
 
 
 class LiveKitTarget:
     """A class of TTS plugins.
 
-    Args:
-        path: its import path.
-        options: the arguments of its constructor.
-
     Raises:
-        InvalidRequestError: there is no such class, or it does not take the arguments.
+        InvalidRequestError: there is no such class.
+        ModuleNotFoundError: a package that its module needs is missing.
     """
 
-    def __init__(self, path: str, options: Options) -> None:
-        self._class, self._options = class_at(path), options
+    def __init__(self, service: ServiceClass) -> None:
+        service.load()
+        self._service = service
 
-    async def connect(self, *, is_measured: bool = False) -> "LiveKitConnection":
+    async def connect(self, *, is_measured: bool = False) -> Connection:
         """Construct a TTS, with an HTTP session of its own where it takes one."""
         http = aiohttp.ClientSession()
         try:
-            voice: tts.TTS = make(self._class, self._options.arguments, http_session=http)
+            voice: tts.TTS = self._service.make(http_session=http)
         except BaseException:
             await http.close()
             raise
         voice.prewarm()
-        return LiveKitConnection(voice, http)
+        return _LiveKitConnection(voice, http)
 
 
-class LiveKitConnection:
+class _LiveKitConnection:
     """A TTS, one stream at a time."""
 
     is_usable = True
@@ -55,24 +53,21 @@ class LiveKitConnection:
         self._recorder: Recorder | None = None
 
     async def start(self, request: Request, recorder: Recorder) -> None:
-        """See `Connection`."""
         await self._end_stream()
         self._recorder = recorder
         self._stream = self._voice.stream()
         self._reading = asyncio.create_task(_read(self._stream, recorder))
 
     async def send(self, text: str) -> None:
-        """See `Connection`."""
         if self._stream is not None:
             self._stream.push_text(text)
 
     async def end(self) -> None:
-        """See `Connection`."""
         if self._stream is not None:
             self._stream.end_input()
 
     async def cancel(self) -> None:
-        """See `Connection`: closes the stream, as an interrupted session does."""
+        # Closes the stream, as an interrupted session does.
         recorder = self._recorder
         await self._end_stream()
         if recorder is not None:
@@ -80,7 +75,6 @@ class LiveKitConnection:
             recorder.finish()
 
     async def aclose(self) -> None:
-        """See `Connection`."""
         await self._end_stream()
         await self._plugin.aclose()
         await self._http.close()

@@ -24,8 +24,8 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.recorder import Recorder
-from voiceagent_tts.plugins.bench.targets.classes import class_at, make
-from voiceagent_tts.plugins.bench.targets.target import Options
+from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
+from voiceagent_tts.plugins.bench.targets.target import Connection
 from voiceagent_tts.plugins.bench.utterance import Request
 from voiceagent_tts.plugins.demo.pipeline import running
 
@@ -42,25 +42,23 @@ class _TurnEnd(PipecatControlFrame):
 class PipecatTarget:
     """A class of services.
 
-    Args:
-        path: its import path.
-        options: the arguments of its constructor.
-
     Raises:
-        InvalidRequestError: there is no such class, or it does not take the arguments.
+        InvalidRequestError: there is no such class.
+        ModuleNotFoundError: a package that its module needs is missing.
     """
 
-    def __init__(self, path: str, options: Options) -> None:
-        self._class, self._options = class_at(path), options
+    def __init__(self, service: ServiceClass) -> None:
+        service.load()
+        self._service = service
 
-    async def connect(self, *, is_measured: bool = False) -> "PipecatConnection":
+    async def connect(self, *, is_measured: bool = False) -> Connection:
         """Start a pipeline with one service."""
-        connection = PipecatConnection(make(self._class, self._options.arguments))
+        connection = _PipecatConnection(self._service.make())
         await connection.open()
         return connection
 
 
-class PipecatConnection:
+class _PipecatConnection:
     """A running pipeline; the reader is its last processor."""
 
     def __init__(self, service: FrameProcessor) -> None:
@@ -76,35 +74,29 @@ class PipecatConnection:
         self._turn = 0
 
     async def open(self) -> None:
-        """Start the pipeline, and wait until it runs."""
         async with asyncio.timeout(_START_S):
             self._running = await self._stack.enter_async_context(running(self._worker))
 
     @property
     def is_usable(self) -> bool:
-        """See `Connection`."""
         return self._running is not None and not self._running.done()
 
     async def start(self, request: Request, recorder: Recorder) -> None:
-        """See `Connection`."""
         self._turn += 1
         self._reader.begin(recorder, self._turn)
         await self._worker.queue_frame(LLMFullResponseStartFrame())
 
     async def send(self, text: str) -> None:
-        """See `Connection`."""
         await self._worker.queue_frame(LLMTextFrame(text))
 
     async def end(self) -> None:
-        """See `Connection`."""
         await self._worker.queue_frames([LLMFullResponseEndFrame(), _TurnEnd(number=self._turn)])
 
     async def cancel(self) -> None:
-        """See `Connection`: an interruption, as a user who speaks causes it."""
+        # An interruption, as a user who speaks causes it.
         await self._worker.queue_frame(InterruptionFrame())
 
     async def aclose(self) -> None:
-        """See `Connection`."""
         await self._stack.aclose()
 
 
@@ -117,11 +109,9 @@ class _Reader(FrameProcessor):
         self._turn = 0
 
     def begin(self, recorder: Recorder, turn: int) -> None:
-        """Record for `recorder` from now on."""
         self._recorder, self._turn = recorder, turn
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Record a frame, and pass it on."""
         await super().process_frame(frame, direction)
         if self._recorder is not None:
             self._record(frame, self._recorder)

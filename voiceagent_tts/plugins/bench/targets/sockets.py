@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.bench.recorder import Recorder
+from voiceagent_tts.plugins.bench.targets.target import Connection
 from voiceagent_tts.plugins.bench.utterance import Request
 
 _TIMEOUT_S = 15.0
@@ -48,7 +49,7 @@ class ClientDialect(Protocol):
         """Tell `recorder` what a message says.
 
         Raises:
-            ValueError, KeyError, VoiceAgentError: it is no message of this dialect.
+            ValueError, KeyError, VoiceAgentError: it is not a message of this dialect.
         """
         ...
 
@@ -74,7 +75,7 @@ class SocketTarget:
         self._make_dialect = make_dialect
         self._subprotocols = [Subprotocol(subprotocol)] if subprotocol else None
 
-    async def connect(self, *, is_measured: bool = False) -> "SocketConnection":
+    async def connect(self, *, is_measured: bool = False) -> Connection:
         """Open a socket; where the server greets, wait for that.
 
         Raises:
@@ -99,7 +100,7 @@ class SocketTarget:
         dialect = self._make_dialect()
         if dialect.read_greeting is not None:
             dialect.read_greeting(await _greeting(websocket))
-        return SocketConnection(websocket, dialect)
+        return _SocketConnection(websocket, dialect)
 
 
 async def _greeting(websocket: WebSocket) -> str | bytes:
@@ -111,7 +112,7 @@ async def _greeting(websocket: WebSocket) -> str | bytes:
         raise ConnectionLostError(f"expected the target's greeting, got {reason}") from error
 
 
-class SocketConnection:
+class _SocketConnection:
     """An open socket, whose messages are read in a task of its own."""
 
     def __init__(self, websocket: WebSocket, dialect: ClientDialect) -> None:
@@ -122,30 +123,24 @@ class SocketConnection:
 
     @property
     def is_usable(self) -> bool:
-        """See `Connection`."""
         return self._is_open
 
     async def start(self, request: Request, recorder: Recorder) -> None:
-        """See `Connection`."""
         self._recorder = recorder
         if not self._is_open:
             recorder.fail(ErrorCode.CONNECTION_LOST)
         await self._write(self._dialect.start(request))
 
     async def send(self, text: str) -> None:
-        """See `Connection`."""
         await self._write(self._dialect.send(text))
 
     async def end(self) -> None:
-        """See `Connection`."""
         await self._write(self._dialect.end())
 
     async def cancel(self) -> None:
-        """See `Connection`."""
         await self._write(self._dialect.cancel())
 
     async def aclose(self) -> None:
-        """See `Connection`."""
         self._is_open = False
         self._reader.cancel()
         await asyncio.wait({self._reader})

@@ -17,7 +17,7 @@ from voiceagent_tts.client import authorization
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode
 from voiceagent_tts.plugins.bench.recorder import Recorder
-from voiceagent_tts.plugins.bench.targets.target import Options
+from voiceagent_tts.plugins.bench.targets.target import Connection, Options
 from voiceagent_tts.plugins.bench.utterance import Request
 
 _PATH = "/v1/audio/speech"
@@ -78,7 +78,7 @@ class SpeechTarget:
 
         return cls(f"{url.rstrip('/')}/tts", authorization(options.api_key), body_of)
 
-    async def connect(self, *, is_measured: bool = False) -> "SpeechConnection":
+    async def connect(self, *, is_measured: bool = False) -> Connection:
         """Open a client, whose socket a request for nothing opens.
 
         Where that would be measured, the first utterance opens it, as it would without this
@@ -93,7 +93,7 @@ class SpeechTarget:
             trace_configs=[_timed_connect()],
         )
         if is_measured:
-            return SpeechConnection(client, self._url, self._body_of)
+            return _SpeechConnection(client, self._url, self._body_of)
         try:
             async with client.options(self._url) as answer:  # any will do: the socket stays open
                 await answer.read()
@@ -103,10 +103,10 @@ class SpeechTarget:
                 f"expected an HTTP server at the target, got {type(error).__name__}; "
                 "check its address"
             ) from error
-        return SpeechConnection(client, self._url, self._body_of)
+        return _SpeechConnection(client, self._url, self._body_of)
 
 
-class SpeechConnection:
+class _SpeechConnection:
     """A kept-alive connection, for one request at a time."""
 
     is_usable = True
@@ -118,20 +118,17 @@ class SpeechConnection:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, request: Request, recorder: Recorder) -> None:
-        """See `Connection`."""
         self._text, self._recorder = [], recorder
 
     async def send(self, text: str) -> None:
-        """See `Connection`."""
         self._text.append(text)
 
     async def end(self) -> None:
-        """See `Connection`."""
         assert self._recorder is not None
         self._reading = asyncio.create_task(self._request("".join(self._text), self._recorder))
 
     async def cancel(self) -> None:
-        """See `Connection`: closes the response."""
+        # Closes the response.
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
@@ -139,7 +136,6 @@ class SpeechConnection:
             self._recorder.finish()
 
     async def aclose(self) -> None:
-        """See `Connection`."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
@@ -194,7 +190,7 @@ class _Pcm:
         rate = content_type.partition("rate=")[2].partition(";")[0].strip()
         self.rate_hz = int(rate) if rate.isdigit() else SAMPLE_RATE_HZ
         self._rest = b""
-        self._is_in_samples: bool | None = None
+        self._is_in_samples = False
 
     def feed(self, data: bytes) -> bytes:
         """Return the samples that are complete with `data`.
@@ -203,35 +199,26 @@ class _Pcm:
             ValueError: it is a WAV file, but not PCM16 mono.
         """
         self._rest += data
-        if self._is_in_samples is None and len(self._rest) >= _RIFF_HEADER_BYTES:
-            self._is_in_samples = not self._rest.startswith(b"RIFF")
-            self._rest = self._rest if self._is_in_samples else self._rest[_RIFF_HEADER_BYTES:]
-        if self._is_in_samples is False:
-            self._skip_chunks()
-        if not self._is_in_samples:
-            return b""
-        whole = len(self._rest) - len(self._rest) % BYTES_PER_SAMPLE
+        if not self._is_in_samples and len(self._rest) >= _RIFF_HEADER_BYTES:
+            self._skip_header()
+        size = len(self._rest) if self._is_in_samples else 0
+        whole = size - size % BYTES_PER_SAMPLE
         pcm, self._rest = self._rest[:whole], self._rest[whole:]
         return pcm
 
-    def _skip_chunks(self) -> None:
-        """Read the chunks of a WAV file up to its samples, as far as they have arrived."""
-        while len(self._rest) >= 8 and not self._is_in_samples:
-            name, size = struct.unpack("<4sI", self._rest[:8])
+    def _skip_header(self) -> None:
+        """Skip the chunks of a WAV file before its samples, once all of these chunks are here."""
+        place = _RIFF_HEADER_BYTES
+        if not self._rest.startswith(b"RIFF"):
+            self._is_in_samples = True
+        while not self._is_in_samples and len(self._rest) >= place + 8:
+            name, size = struct.unpack_from("<4sI", self._rest, place)
             if name == b"data":
-                self._rest, self._is_in_samples = self._rest[8:], True
-            elif len(self._rest) < 8 + size:
-                return
-            else:
-                self._read_chunk(name, self._rest[8 : 8 + size])
-                self._rest = self._rest[8 + size + size % 2 :]
-
-    def _read_chunk(self, name: bytes, body: bytes) -> None:
-        if name != b"fmt ":
-            return
-        coding, channels, rate_hz, _, _, bits = struct.unpack("<HHIIHH", body[:16])
-        if (channels, bits) != (1, 16):
-            raise ValueError(
-                f"expected PCM16 mono, got {channels} channels of {bits} bits, coding {coding}"
-            )
-        self.rate_hz = rate_hz
+                self._rest, self._is_in_samples = self._rest[place + 8 :], True
+            elif name == b"fmt " and len(self._rest) >= place + 24:
+                _, channels, self.rate_hz, _, _, bits = struct.unpack_from(
+                    "<HHIIHH", self._rest, place + 8
+                )
+                if (channels, bits) != (1, 16):
+                    raise ValueError(f"expected PCM16 mono, got {channels} channels of {bits} bits")
+            place += 8 + size + size % 2
