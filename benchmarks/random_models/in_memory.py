@@ -6,6 +6,7 @@ so every load of a model, in any precision and on any device, has equal weights.
 code is as unlikely as the median code. Needs torch, numpy and tokenizers only.
 """
 
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -15,18 +16,18 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from benchmarks.random_models.tiny import TINY_CODEC, tiny_model
 from benchmarks.random_models.vocabulary import write_tokenizer
 from testbed.published import CODEC, GENERATION, SIZES, model_config
 from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.config import CodecConfig, GenerationConfig, ModelConfig
+from voiceagent_tts.model.config import CODEC_FOLDER, CodecConfig, GenerationConfig, ModelConfig
 from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.products import pack
 from voiceagent_tts.model.tokenizer import Tokenizer
 
+_TINY = Path(__file__).parents[2] / "tests" / "reference" / "custom_voice-1b7"
 _HEAD = "talker.codec_head.weight"
 _ONES = ("norm.weight", "ln_post.weight", "cluster_usage", "initialized")
 _SPREAD = 0.02
@@ -151,5 +152,12 @@ def published_random_model(size: str, folder: Path, device: str) -> RandomModel:
 
 
 def tiny_random_model(folder: Path) -> RandomModel:
-    """Return a tiny random model for CPUs; `folder` is for the tokenizer's files."""
-    return RandomModel("tiny", tiny_model(), TINY_CODEC, folder / "tiny-tokenizer")
+    """Return a model of the sizes of a test's checkpoint, for CPUs.
+
+    A benchmark runs the code paths of the published sizes with it, but its figures are meaningless.
+    `folder` is for the tokenizer's files.
+    """
+    model, codec = (
+        json.loads((_TINY / part / "config.json").read_text()) for part in ("", CODEC_FOLDER)
+    )
+    return RandomModel("tiny", model, codec, folder / "tiny-tokenizer")
