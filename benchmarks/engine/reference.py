@@ -25,8 +25,6 @@ Missing parts are created under `out/`: the packages are downloaded, the checkpo
 
 import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +37,10 @@ from rich.table import Table
 from benchmarks.common.report import provenance, publish
 from benchmarks.engine.child import Child
 from benchmarks.engine.official_speaker import package_folder
+from benchmarks.random_models.model import published_random_model
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.options import Precision
-from voiceagent_tts.offspring import Following
 
 Official = Literal["float32", "bfloat16"]
 """Precisions of the official package."""
@@ -228,16 +226,7 @@ def _table(results: Sequence[Result]) -> Table:
 
 def _random_checkpoint() -> Path:
     """Return a random one of 0.6B, which is generated if it does not exist."""
-    made = _OUT / "random-0.6b"
-    if not (made / "speech_tokenizer" / "model.safetensors").exists():
-        argv = ["-m", "benchmarks.random_models.on_disk", "--out", str(made), "--size", "0.6b"]
-        subprocess.run(
-            [sys.executable, *argv],
-            check=True,
-            stdout=sys.stderr,
-            preexec_fn=Following(os.getpid()),
-        )
-    return made
+    return published_random_model("0.6b", _OUT, "cpu").ready_folder(_OUT / "random-0.6b")
 
 
 def main(
