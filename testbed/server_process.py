@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from testbed.throttled import VARIABLE
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, wait_until
 from voiceagent_tts.offspring import Following
 
 
@@ -40,10 +39,8 @@ class ServerProcess:
         return sum(map(float, values))
 
     def wait_until_idle(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while self.metric("tts_contexts_active") or self.metric("tts_slots_used"):
-            assert time.monotonic() < deadline, "contexts or rows leak"
-            time.sleep(0.01)
+        used = ("tts_contexts_active", "tts_slots_used")
+        wait_until(lambda: not any(map(self.metric, used)), "no context or row leaks")
 
 
 StartProcess = Callable[..., ServerProcess]

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
+from testbed.listening import pcm_of
 from voiceagent_tts.protocol.messages import SampleRate
 
 RATE_HZ: Final = 16_000
@@ -17,10 +17,7 @@ RATE_HZ: Final = 16_000
 
 async def speech(url: str, text: str, *, rate_hz: SampleRate = RATE_HZ) -> bytes:
     """`text` as spoken by a user, PCM16."""
-    audio = AudioFormat(sample_rate=rate_hz)
-    async with TTSClient(url) as client:
-        events = client.say(text, voice="nova", language="en", audio=audio, max_lead_s=0.0)
-        return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+    return await pcm_of(url, text, "nova", rate_hz)
 
 
 async def hum(url: str) -> bytes:

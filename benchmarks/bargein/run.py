@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import typer
 from rich.console import Console
 from rich.progress import (
@@ -38,7 +39,6 @@ from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, chosen_co
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.common.metrics import read_metrics
 from benchmarks.common.report import provenance, publish
-from testbed.faults import kill_engine
 from voiceagent_tts.client import http_address
 from voiceagent_tts.offspring import Following
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
@@ -77,6 +77,14 @@ def busy_loops(count: int) -> Iterator[None]:
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield
+
+
+def kill_engine(server_pid: int) -> None:
+    """Send SIGKILL to the engine processes of a server; the server restarts them."""
+    for process in psutil.Process(server_pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == process.pid:  # the server gives only engines a session
+                process.kill()
 
 
 @contextlib.asynccontextmanager
