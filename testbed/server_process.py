@@ -55,7 +55,7 @@ def serving(*, log: Path | None = None, **environment: str) -> Iterator[ServerPr
     the file `log`, if there is one.
     """
     port, throttle = environment.pop("port", "0"), environment.pop("throttle", "{}")
-    program = "testbed.throttled_server" if throttle != "{}" else "voiceagent_tts"
+    program = "testbed.throttling" if throttle != "{}" else "voiceagent_tts"
     argv = [sys.executable, "-m", program, "serve", "--port", port]
     settings = {"VOICEAGENT_TTS_ENGINE": "espeak", VARIABLE: throttle}
     settings |= {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}

@@ -1,13 +1,19 @@
-"""Start workers and servers whose engines are slow or faulty, as `testbed.throttled` makes them."""
+"""Start workers and servers whose engines are slow or faulty, as `testbed.throttled` makes them.
+
+`python -m testbed.throttling serve ...` is `voiceagent-tts` with such engines: the environment has
+the fields of `Throttle` as JSON.
+"""
 
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from testbed.throttled import VARIABLE
+from voiceagent_tts.cli import main
 from voiceagent_tts.config import Settings
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.server import state
@@ -56,3 +62,8 @@ async def running_throttled(
         with contextlib.nullcontext() if throttle is None else throttling(throttle):
             server = await stack.enter_async_context(running(settings))
         yield server
+
+
+if __name__ == "__main__":
+    with throttling(json.loads(os.environ[VARIABLE])):
+        main()

@@ -92,7 +92,7 @@ async def _serving(spec: ServerSpec, folder: Path) -> AsyncIterator[tuple[Server
     """Yield a server with its log in `folder`, and the folder of what its engine has spoken."""
     with tempfile.TemporaryDirectory(prefix="bargein-") as truth:
         log, environment = folder / "bargein-server.log", spec.environment(Path(truth))
-        program = "testbed.throttled_server"
+        program = "testbed.throttling"
         async with own_server(log=log, environment=environment, module=program) as server:
             yield server, Path(truth)
 
