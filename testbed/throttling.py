@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from testbed.throttled import VARIABLE
-from voiceagent_tts.cli import main
 from voiceagent_tts.config import Settings
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.server import state
@@ -65,5 +64,8 @@ async def running_throttled(
 
 
 if __name__ == "__main__":
+    # Imported here: every run of the tests imports this module, and few start this program.
+    from voiceagent_tts.cli import main
+
     with throttling(json.loads(os.environ[VARIABLE])):
         main()
