@@ -28,16 +28,16 @@ async def hum(url: str) -> bytes:
     return samples[loud[0] :][: round(0.33 * RATE_HZ)].tobytes()
 
 
-def cough(seed: int = 0) -> bytes:
+def cough() -> bytes:
     """Two short bursts of breath noise, 0.35 s long."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     bursts = [_burst(rng, 0.12), np.zeros(round(0.08 * RATE_HZ)), _burst(rng, 0.15)]
     return _pcm(0.5 * np.concatenate(bursts))
 
 
-def door(seed: int = 0) -> bytes:
+def door() -> bytes:
     """A thump of 70 Hz that decays within 0.2 s, and the click of a lock."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     time_s = np.arange(round(0.4 * RATE_HZ)) / RATE_HZ
     thump = np.sin(2 * np.pi * 70 * time_s) * np.exp(-time_s / 0.06)
     click = np.zeros_like(time_s)

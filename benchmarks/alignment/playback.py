@@ -40,12 +40,10 @@ class BargeIn:
     """The state of playout when the listener interrupts.
 
     Attributes:
-        now_s: seconds since the first frame was generated.
         played_samples: samples of the context that were heard.
         words: number of words that have begun, by the best word times sent so far.
     """
 
-    now_s: float
     played_samples: int
     words: int
 
@@ -162,6 +160,6 @@ class _Simulation:
     def _interrupt(self, now: float) -> None:
         played = self._clock.played_samples(now)
         words = sum(start_sample <= played for start_sample in self._told.values())
-        self._playback.barge_ins.append(BargeIn(now, played, words))
+        self._playback.barge_ins.append(BargeIn(played, words))
         if played < self._spoken.samples:
             self._at(now + BARGE_IN_S, self._interrupt)
