@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +14,18 @@ import psutil
 from testbed.throttled import VARIABLE
 from testbed.waiting import PATIENCE_S, wait_until
 from voiceagent_tts.offspring import Following
+
+
+def read_metrics(url: str, key: str = "") -> dict[str, float]:
+    """Return every metric of the server at `url`, an `http://` address, summed over its labels."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    asking = urllib.request.Request(f"{url}/metrics", headers=headers)
+    with urllib.request.urlopen(asking, timeout=PATIENCE_S) as response:
+        lines = response.read().decode().splitlines()
+    metrics = defaultdict[str, float](float)
+    for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#")):
+        metrics[name.partition("{")[0]] += float(value)
+    return dict(metrics)
 
 
 class ServerProcess:
@@ -32,11 +44,7 @@ class ServerProcess:
         return psutil.Process(self.process.pid).children()
 
     def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as response:
-            text = response.read().decode()
-        values = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
-        assert values, f"no metric {name}"
-        return sum(map(float, values))
+        return read_metrics(self.url)[name]
 
     def wait_until_idle(self) -> None:
         used = ("tts_contexts_active", "tts_slots_used")

@@ -37,8 +37,8 @@ from rich.progress import (
 
 from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, chosen_conditions
 from benchmarks.bargein.truth import heard_of, read_speeches
-from benchmarks.common.metrics import read_metrics
 from benchmarks.common.report import provenance, publish
+from testbed.server_process import read_metrics
 from voiceagent_tts.client import http_address
 from voiceagent_tts.offspring import Following
 from voiceagent_tts.plugins.bench.bargein.heard import Heard

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.metrics import read_metrics
 from benchmarks.gpu.ground import Ground
 from testbed.linked_models import link_with_short_runs
+from testbed.server_process import read_metrics
 
 _REPOSITORY = Path(__file__).parents[2]
 _SIZE = "1.7b"

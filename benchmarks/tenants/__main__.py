@@ -34,12 +34,11 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from benchmarks.common.metrics import read_metrics
 from benchmarks.common.report import percentiles, provenance, publish
 from benchmarks.tenants.attacks import ATTACKS, CONTEXTS, run_attack
 from testbed.haproxy_process import HAProxyProcess
 from testbed.ports import free_ports
-from testbed.server_process import ServerProcess, serving
+from testbed.server_process import ServerProcess, read_metrics, serving
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.protocol.client_connection import ClientAudio
