@@ -182,13 +182,13 @@ async def recorded_samples(page: Page) -> tuple[int, npt.NDArray[np.float32]]:
     return first, samples
 
 
-def onsets(samples: npt.NDArray[np.float32], *, silence_s: float = 0.2) -> list[int]:
-    """Return the samples at which sound begins after at least `silence_s` of silence."""
+def onsets(samples: npt.NDArray[np.float32]) -> list[int]:
+    """Return the samples at which sound begins after at least 0.2 s of silence."""
     window = SAMPLE_RATE_HZ // 400  # 2.5 ms
     levels = np.abs(samples[: len(samples) // window * window]).reshape(-1, window).max(axis=1)
     is_loud = levels > 0.02
     found: list[int] = []
-    quiet = round(silence_s * SAMPLE_RATE_HZ / window)
+    quiet = round(0.2 * SAMPLE_RATE_HZ / window)
     last_loud = -quiet
     for index in np.flatnonzero(is_loud):
         if index - last_loud >= quiet:

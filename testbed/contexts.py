@@ -32,7 +32,6 @@ class ContextOutput:
     pcm: bytes
     timestamps: list[WordTimestamp]
     samples: int
-    flushes: list[int]
     error: Exception | None
     report: ContextReport
 
@@ -49,7 +48,7 @@ async def collect(context: Context) -> ContextOutput:
     """
     has_native_words = context.worker.capabilities.has_native_words
     pcm, words = bytearray(), list[WordTimestamp]()
-    samples, flushes, error, is_behind = 0, list[int](), None, False
+    samples, error, is_behind = 0, None, False
     async for event in context:
         match event:
             case AudioChunk():
@@ -59,15 +58,14 @@ async def collect(context: Context) -> ContextOutput:
             case ContextWords(timestamps):
                 is_behind |= timestamps[0].start_sample < samples
                 words += timestamps
-            case ContextFlushed(flush_id, end_sample):
+            case ContextFlushed(end_sample=end_sample):
                 assert end_sample == samples
-                flushes.append(flush_id)
             case ContextFailed(cause):
                 error = cause
             case ContextDone(_, report):
                 by_aligner = {Source.ONLINE, Source.FORCED} & report.words.sources.keys()
                 assert not is_behind or by_aligner or not has_native_words
-                return ContextOutput(bytes(pcm), words, samples, flushes, error, report)
+                return ContextOutput(bytes(pcm), words, samples, error, report)
             case ContextCancelled():
                 pass
     raise AssertionError("a context ends with ContextDone")

@@ -2,10 +2,12 @@
 
 An illegal access makes every later call of the process fail, and an invalidated capture makes
 PyTorch's allocator refuse to release memory. Only a new process has a working GPU again. Needs
-neither a GPU nor a test framework.
+neither a GPU nor a test framework. `python -m testbed.failing_gpu ...` is the worker's program.
 """
 
+import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,13 +21,18 @@ from voiceagent_tts.engine import cuda_graph, device_choice, ladder, load, make_
 from voiceagent_tts.engine.cuda_graph import Capture
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
+from voiceagent_tts.seam.engine import Engine
+from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE, WorkerSpec
+from voiceagent_tts.worker.__main__ import main
+from voiceagent_tts.worker.host import _Host
 
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 INVALIDATED = "CUDA error: operation failed due to a previous error during capture"
 UNDERWAY = "captures_underway.empty() INTERNAL ASSERT FAILED"
 TOO_SMALL = "2.00 GB of GPU memory are too little"
 GPU = torch.device("cuda")
+VARIABLE = "FAILING_GPU"
+"""Variable of the environment: the faults of each rung as JSON."""
 
 FaultPoint = Literal["gate", "memory", "capture", "replay", "pass", "serving"]
 """Where a fault happens: the check of kernels, the plan of memory, a capture, the first replay of a
@@ -150,3 +157,30 @@ def failing_gpu(gpu: FailingGpu) -> Iterator[None]:
 
 def rung_of_this_process() -> int:
     return int(os.environ.get(RUNG_VARIABLE, "0").partition(" ")[0])
+
+
+class FailingSpec(WorkerSpec):
+    """Describes this program in place of the worker's."""
+
+    __slots__ = ()
+
+    def argv(self, endpoint: str) -> list[str]:
+        _, _, _, *rest = super().argv(endpoint)
+        return [sys.executable, "-m", "testbed.failing_gpu", *rest]
+
+
+def _served_by(gpu: FailingGpu) -> Callable[[_Host, Engine], None]:
+    serve = _Host._loop
+
+    def loop(hosting: _Host, engine: Engine) -> None:
+        gpu.is_serving = True
+        serve(hosting, engine)
+
+    return loop
+
+
+if __name__ == "__main__":
+    faults = json.loads(os.environ[VARIABLE])
+    gpu = FailingGpu(faults[rung_of_this_process()], ends_process=True)
+    with failing_gpu(gpu), patch.object(_Host, "_loop", _served_by(gpu)):
+        raise SystemExit(main())

@@ -76,7 +76,7 @@ _MODULES = {
     ("-m", "testbed.throttled_worker", "espeak"): _LIGHT,
     ("-m", "testbed.throttled_worker", "pocket"): _WITH_TORCH,
     ("-m", "testbed.throttled_worker", "qwen3"): _WITH_TORCH,
-    ("-m", "testbed.throttled_server"): _LIGHT,
+    ("-m", "testbed.throttling"): _LIGHT,
     ("-m", "voiceagent_tts.plugins.recordings.file_decoder"): _LIGHT,
     ("-m", "voiceagent_tts.plugins.clones.cloner"): _WITH_TORCH,
     ("-m", "voiceagent_tts", "voices", "add"): _WITH_TORCH,

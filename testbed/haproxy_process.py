@@ -3,14 +3,13 @@
 import csv
 import os
 import subprocess
-import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from testbed.missing import require_program
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, wait_until
 from voiceagent_tts.offspring import Following
 
 
@@ -42,24 +41,18 @@ class HAProxyProcess:
         return [row["status"] for row in self.replicas().values()]
 
     def wait_for(self, *statuses: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while self.statuses() != list(statuses):
-            assert time.monotonic() < deadline, f"{self.statuses()}, expected {statuses}"
-            time.sleep(0.02)
+        wait_until(lambda: self.statuses() == [*statuses], f"the replicas are {statuses}")
 
     def __enter__(self) -> Self:
         argv = [require_program("haproxy"), "-db", "-f", str(self._config)]
         self._process = subprocess.Popen(
             argv, env={**os.environ, **self._environment}, preexec_fn=Following(os.getpid())
         )
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._answers():
-            assert time.monotonic() < deadline, "HAProxy does not start"
-            assert self._process.poll() is None, "HAProxy has ended"
-            time.sleep(0.02)
+        wait_until(self._answers, "HAProxy starts")
         return self
 
     def _answers(self) -> bool:
+        assert self._process.poll() is None, "HAProxy has ended"
         try:
             return bool(self.replicas())
         except OSError:

@@ -50,16 +50,14 @@ def words_timed_by_caller(
 class HeardWords:
     """Words of a text whose audio and times a caller has."""
 
-    def __init__(
-        self, sources: Iterable[Source] = (), speed: float = 1.0, voice_level: float = 0.0
-    ) -> None:
+    def __init__(self, sources: Iterable[Source] = (), speed: float = 1.0) -> None:
         self.playout = PlayoutClock()
         self.listener = ChangedClock(speed)
         sources = {*sources}
         clocks = self.playout, self.listener
         self.words: Words = Words(*clocks)
         if sources != {Source.NATIVE}:
-            self.words = words_timed_by_caller(*clocks, sources, voice_level)
+            self.words = words_timed_by_caller(*clocks, sources)
         self._chars = 0
 
     @property

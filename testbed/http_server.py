@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import TypeVar
 
 Server = TypeVar("Server", bound=HTTPServer)
@@ -18,7 +18,38 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
 
-    def read_body(self) -> bytes:
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps what is posted to it.
+
+    Attributes:
+        url: its address.
+        got: path, headers and body of each request.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receiving)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.got: list[tuple[str, dict[str, str], bytes]] = []
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of the next answer."""
+        raise NotImplementedError
+
+
+class _Receiving(Handler):
+    def do_POST(self) -> None:
+        receiver = self.server
+        assert isinstance(receiver, Receiver)
+        receiver.got.append((self.path, dict(self.headers), self._read_body()))
+        status, headers, body = receiver.answer()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _read_body(self) -> bytes:
         return self.rfile.read(int(self.headers["Content-Length"]))
 
 

@@ -113,10 +113,10 @@ def with_lead(spoken: KnownSpeech, lead_ms: int) -> KnownSpeech:
     return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
 
 
-def with_reverb(spoken: KnownSpeech, decay_s: float = 0.3, seed: int = 0) -> KnownSpeech:
-    """Add the echo of a room that decays by 60 dB in `decay_s`."""
-    rng = np.random.default_rng(seed)
-    length = int(decay_s * SAMPLE_RATE_HZ)
+def with_reverb(spoken: KnownSpeech) -> KnownSpeech:
+    """Add the echo of a room that decays by 60 dB in 0.3 s."""
+    rng = np.random.default_rng(0)
+    length = int(0.3 * SAMPLE_RATE_HZ)
     echo = rng.standard_normal(length) * 10 ** (-3 * np.arange(length) / length)
     echo *= 0.3 / np.sqrt(np.square(echo).sum())
     echo[0] = 1.0

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from voiceagent_tts.client import TTSClient, WordTimestamp
+from voiceagent_tts.client import AudioFormat, TTSClient, WordTimestamp
 from voiceagent_tts.client.context import ClientContext
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.protocol.messages import DoneMessage, SampleRate
 
 
 async def first_audio(client: TTSClient, text: str, lead_s: float) -> ClientContext:
@@ -38,8 +39,11 @@ async def words_of(url: str, text: str, **options: Any) -> list[WordTimestamp]:
         return [event async for event in events if isinstance(event, WordTimestamp)]
 
 
-async def pcm_of(url: str, text: str, voice: str = "default") -> bytes:
+async def pcm_of(
+    url: str, text: str, voice: str = "default", rate_hz: SampleRate = SAMPLE_RATE_HZ
+) -> bytes:
     """Return the audio of an English `text` from the server at `url`, which no host has touched."""
+    audio = AudioFormat(sample_rate=rate_hz)
     async with TTSClient(url) as client:
-        events = client.say(text, voice=voice, language="en", max_lead_s=0.0)
+        events = client.say(text, voice=voice, language="en", audio=audio, max_lead_s=0.0)
         return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])

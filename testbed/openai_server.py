@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -24,13 +24,19 @@ async def stream_reply(request: web.Request, *parts: str) -> web.StreamResponse:
 
 
 @contextlib.asynccontextmanager
-async def openai_server(**answers: Answer) -> AsyncIterator[str]:
-    """Answer within the block; yields the address of the API."""
+async def openai_server(
+    port: int = 0, *, get: Mapping[str, Answer] | None = None, **post: Answer
+) -> AsyncIterator[str]:
+    """Answer within the block; yields the address of the API.
+
+    Where a client closes its connection before the end, what answers it is cancelled.
+    """
     app = web.Application()
-    for path, answer in answers.items():
-        app.router.add_post(f"/v1/{path.replace('_', '/')}", answer)
-    runner = web.AppRunner(app)
+    for method, answers in (("GET", get or {}), ("POST", post)):
+        for path, answer in answers.items():
+            app.router.add_route(method, f"/v1/{path.replace('_', '/')}", answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     await runner.cleanup()

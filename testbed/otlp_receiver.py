@@ -4,7 +4,6 @@ import contextlib
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -12,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
-from testbed.http_server import Handler, answering
+from testbed.http_server import Receiver, answering
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +29,21 @@ class ReceivedSpan:
     error: str
 
 
-class OtlpReceiver:
+class OtlpReceiver(Receiver):
     """What has arrived so far."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.bodies: list[bytes] = []
+    @property
+    def bodies(self) -> list[bytes]:
+        """Each request, decompressed."""
+        assert {path for path, *_ in self.got} <= {"/v1/traces"}
+        return [
+            gzip.decompress(body) if headers.get("Content-Encoding") == "gzip" else body
+            for _, headers, body in self.got
+        ]
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        body = ExportTraceServiceResponse().SerializeToString()
+        return 200, {"Content-Type": "application/x-protobuf"}, body
 
     def spans(self) -> list[ReceivedSpan]:
         requests = (ExportTraceServiceRequest.FromString(body) for body in self.bodies)
@@ -72,18 +80,5 @@ def _value(value: object) -> str | int | float | bool:
 
 @contextlib.contextmanager
 def receiving() -> Iterator[OtlpReceiver]:
-    class Receiving(Handler):
-        def do_POST(self) -> None:
-            body = self.read_body()
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            assert self.path == "/v1/traces", self.path
-            receiver.bodies.append(body)
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.end_headers()
-            self.wfile.write(ExportTraceServiceResponse().SerializeToString())
-
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Receiving)) as listener:
-        receiver = OtlpReceiver(f"http://127.0.0.1:{listener.server_port}")
+    with answering(OtlpReceiver()) as receiver:
         yield receiver

@@ -9,13 +9,12 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from testbed.missing import require_program
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, wait_until
 from voiceagent_tts.access import redis_server
 from voiceagent_tts.offspring import Following
 
@@ -46,10 +45,7 @@ class RedisProcess:
         self._process = subprocess.Popen(
             argv, stdout=subprocess.DEVNULL, preexec_fn=Following(os.getpid(), signal.SIGKILL)
         )
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._answers():
-            assert time.monotonic() < deadline, "Redis does not start"
-            time.sleep(0.01)
+        wait_until(self._answers, "Redis starts")
 
     def _answers(self) -> bool:
         try:

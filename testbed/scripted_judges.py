@@ -3,40 +3,25 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
 
-from testbed.http_server import Handler, answering
+from testbed.http_server import Receiver, answering
 
 
-class ScriptedJudge(ThreadingHTTPServer):
-    """Answers POST requests in the order of `answers`, and keeps the requests.
-
-    Attributes:
-        answers: bodies; an empty one is sent with status 500.
-        requests: (path, authorization, body) of each request.
-    """
+class ScriptedJudge(Receiver):
+    """Answers in the order of `answers`: bodies, of which an empty one is sent with status 500."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.answers: list[bytes] = []
-        self.requests: list[tuple[str, str | None, bytes]] = []
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+    def requests(self) -> list[tuple[str, str | None, bytes]]:
+        """Path, authorization and body of each request."""
+        return [(path, headers.get("Authorization"), body) for path, headers, body in self.got]
 
-
-class _Handler(Handler):
-    def do_POST(self) -> None:
-        judge = self.server
-        assert isinstance(judge, ScriptedJudge)
-        body = self.read_body()
-        judge.requests.append((self.path, self.headers["Authorization"], body))
-        answer = judge.answers.pop(0)
-        self.send_response(200 if answer else 500)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        body = self.answers.pop(0)
+        return (200 if body else 500), {"Content-Length": str(len(body))}, body
 
 
 @contextmanager

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
-import json
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from aiohttp import web
+
+from testbed.openai_server import openai_server
 
 TONE = b"\x00\x20\x00\xe0" * 1200
 """A tenth of a second of PCM at 24 kHz, which is loud."""
@@ -56,56 +59,39 @@ class ScriptedUpstream:
 
     @contextlib.asynccontextmanager
     async def running(self, port: int = 0) -> AsyncIterator[str]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", port)
-        host, port = server.sockets[0].getsockname()
-        try:
-            yield f"http://{host}:{port}/v1"
-        finally:
-            server.close()
+        """Answer within the block; yields the address of the API."""
+        answers = {"audio_speech": self._speak}
+        async with openai_server(port, get={"audio_voices": self._list_voices}, **answers) as url:
+            yield url
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            fields = dict(
-                line.lower().split(": ", 1) for line in head.splitlines()[1:] if ": " in line
-            )
-            body = await reader.readexactly(int(fields.get("content-length", 0)))
-            if head.startswith("GET"):
-                await self._send(writer, self._list_voices())
-            else:
-                self.requests.append(json.loads(body))
-                self.keys.append(fields.get("authorization"))
-                await self._speak(reader, writer)
-        writer.close()
+    async def _list_voices(self, _: web.Request) -> web.Response:
+        return web.json_response(self.voices, status=404 if self.voices is None else 200)
 
-    async def _speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _speak(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(await request.json())
+        self.keys.append(request.headers.get("Authorization"))
+        answer = self.script.popleft() if self.script else Answer()
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
-            answer = self.script.popleft() if self.script else Answer()
-            await self._send(writer, answer)
-            if answer.hangs or answer.is_silent:
-                await reader.read()
-                self.closed_by_client += 1
+            return await _sent(answer, request)
+        except asyncio.CancelledError:
+            self.closed_by_client += 1
+            raise
         finally:
             self._at_once -= 1
 
-    def _list_voices(self) -> Answer:
-        if self.voices is None:
-            return Answer(404, b"{}", {"Content-Type": "application/json"})
-        return Answer(200, json.dumps(self.voices).encode(), {"Content-Type": "application/json"})
 
-    async def _send(self, writer: asyncio.StreamWriter, answer: Answer) -> None:
-        if answer.is_silent:
-            return
-        headers = {**answer.headers, "Transfer-Encoding": "chunked", "Connection": "close"}
-        lines = [f"HTTP/1.1 {answer.status} X", *(f"{k}: {v}" for k, v in headers.items())]
-        writer.write("\r\n".join([*lines, "", ""]).encode())
-        if answer.body:
-            writer.write(f"{len(answer.body):x}\r\n".encode() + answer.body + b"\r\n")
-        await writer.drain()
-        if answer.breaks_off:
-            writer.transport.abort()
-        elif not answer.hangs:
-            writer.write(b"0\r\n\r\n")
-            await writer.drain()
+async def _sent(answer: Answer, request: web.Request) -> web.StreamResponse:
+    if answer.is_silent:
+        await asyncio.Event().wait()
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.force_close()
+    await response.prepare(request)
+    await response.write(answer.body)
+    if answer.breaks_off:
+        assert request.transport is not None
+        request.transport.abort()
+    elif answer.hangs:
+        await asyncio.Event().wait()
+    return response

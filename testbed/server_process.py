@@ -2,19 +2,30 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
-import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 
 from testbed.throttled import VARIABLE
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, wait_until
 from voiceagent_tts.offspring import Following
+
+
+def read_metrics(url: str, key: str = "") -> dict[str, float]:
+    """Return every metric of the server at `url`, an `http://` address, summed over its labels."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    asking = urllib.request.Request(f"{url}/metrics", headers=headers)
+    with urllib.request.urlopen(asking, timeout=PATIENCE_S) as response:
+        lines = response.read().decode().splitlines()
+    metrics = defaultdict[str, float](float)
+    for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#")):
+        metrics[name.partition("{")[0]] += float(value)
+    return dict(metrics)
 
 
 class ServerProcess:
@@ -33,17 +44,11 @@ class ServerProcess:
         return psutil.Process(self.process.pid).children()
 
     def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as response:
-            text = response.read().decode()
-        values = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
-        assert values, f"no metric {name}"
-        return sum(map(float, values))
+        return read_metrics(self.url)[name]
 
     def wait_until_idle(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while self.metric("tts_contexts_active") or self.metric("tts_slots_used"):
-            assert time.monotonic() < deadline, "contexts or rows leak"
-            time.sleep(0.01)
+        used = ("tts_contexts_active", "tts_slots_used")
+        wait_until(lambda: not any(map(self.metric, used)), "no context or row leaks")
 
 
 StartProcess = Callable[..., ServerProcess]
@@ -58,7 +63,7 @@ def serving(*, log: Path | None = None, **environment: str) -> Iterator[ServerPr
     the file `log`, if there is one.
     """
     port, throttle = environment.pop("port", "0"), environment.pop("throttle", "{}")
-    program = "testbed.throttled_server" if throttle != "{}" else "voiceagent_tts"
+    program = "testbed.throttling" if throttle != "{}" else "voiceagent_tts"
     argv = [sys.executable, "-m", program, "serve", "--port", port]
     settings = {"VOICEAGENT_TTS_ENGINE": "espeak", VARIABLE: throttle}
     settings |= {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}

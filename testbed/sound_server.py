@@ -19,6 +19,7 @@ from typing import Self
 import numpy as np
 
 from testbed.missing import require_program
+from testbed.waiting import wait_until
 from voiceagent_tts.offspring import Following
 
 _RATE_HZ = 48_000
@@ -136,10 +137,8 @@ class SoundServer:
             stderr=self._log,
             preexec_fn=Following(os.getpid()),
         )
-        deadline = time.monotonic() + _PATIENCE_S
-        while self._pactl("get-default-sink").returncode:
-            assert time.monotonic() < deadline, (folder / "pulseaudio.log").read_text()
-            time.sleep(0.05)
+        log = folder / "pulseaudio.log"
+        wait_until(lambda: not self._pactl("get-default-sink").returncode, f"PulseAudio: {log}")
         self.pactl("set-default-sink", "speaker")
         self.pactl("set-default-source", "microphone")
 
@@ -194,10 +193,11 @@ def devices_at_44100_hz(folder: Path) -> Iterator[dict[str, str]]:
             env=environment, stdout=log, stderr=log, preexec_fn=Following(os.getpid()),
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + _PATIENCE_S
-        while subprocess.run(["jack_wait", "-c"], env=environment, capture_output=True).returncode:
-            assert time.monotonic() < deadline, (folder / "jackd.log").read_text()
-            time.sleep(0.05)
+        asking = ["jack_wait", "-c"]
+        wait_until(
+            lambda: not subprocess.run(asking, env=environment, capture_output=True).returncode,
+            f"JACK: {folder / 'jackd.log'}",
+        )
         yield environment
     finally:
         process.terminate()

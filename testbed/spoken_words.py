@@ -21,12 +21,10 @@ def speech(voice: LoadedVoice, text: str, *, speed: float = 1.0, trims_lead: boo
     return Speech(voice.network, phonemes, words, speed=speed, noise=noise, trims_lead=trims_lead)
 
 
-def all_of(
-    speech: Speech, *, has_pause: bool = False
-) -> tuple[bytes, tuple[WordTimestamp, ...], list[int]]:
+def all_of(speech: Speech) -> tuple[bytes, tuple[WordTimestamp, ...], list[int]]:
     """Its PCM, words, and the samples of each part."""
     parts = []
-    while part := speech.next_part(has_pause=has_pause):
+    while part := speech.next_part(has_pause=False):
         parts.append(part)
     return b"".join(parts), speech.words, [len(part) // 2 for part in parts]
 

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
 from voiceagent_tts.seam.events import (
@@ -50,6 +53,8 @@ class Throttle:
         crash_after_s: seconds of audio of one context after which the process kills itself; None
             for never.
         without_words: whether the engine's words are dropped, as if it had none.
+        noise_rms: root mean square of pink noise in all audio, also in pauses, in units of PCM16; 0
+            for none. A clone of an ordinary recording sounds like that.
         truth_folder: folder for the undelayed audio and words of each context, with which
             benchmarks compare (`Truth`); None for none.
     """
@@ -59,6 +64,7 @@ class Throttle:
     is_silent: bool = False
     crash_after_s: float | None = None
     without_words: bool = False
+    noise_rms: float = 0.0
     truth_folder: str | None = None
 
 
@@ -75,6 +81,7 @@ class Throttled:
         self._free_at: dict[int, float] = {}  # when each context's next event may be sent
         folder = throttle.truth_folder
         self._truth = None if folder is None else Truth(Path(folder))
+        self._noise: npt.NDArray[np.float64] | None = None
         self._engine = make_engine(inbox, self._receive)
 
     @property
@@ -108,6 +115,8 @@ class Throttled:
         self._engine.close()
 
     def _receive(self, event: Event) -> None:
+        if self._throttle.noise_rms and isinstance(event, AudioStep):
+            event = AudioStep(tuple(map(self._with_noise, event.rows)))
         if self._truth is not None:
             self._truth.write(event)
         match event:
@@ -128,6 +137,19 @@ class Throttled:
                 self._push(context, event, 0.0)
             case _:
                 self._outbox(event)
+
+    def _with_noise(self, row: ContextAudio) -> ContextAudio:
+        """The row's audio in a room whose noise repeats after ten seconds."""
+        # Imported here: few engines are in a room, and this loads the voices of others.
+        from testbed.noise import pink
+
+        if self._noise is None:
+            self._noise = pink(10 * SAMPLE_RATE_HZ, np.random.default_rng(0))
+        samples = np.frombuffer(row.chunk.pcm, "<i2") + self._throttle.noise_rms * self._noise.take(
+            range(row.chunk.start_sample, row.chunk.end_sample), mode="wrap"
+        )
+        pcm = np.clip(np.rint(samples), -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()
+        return ContextAudio(row.context, AudioChunk(row.chunk.start_sample, pcm))
 
     def _push(self, context: int, event: Event, compute_s: float) -> None:
         now = time.monotonic()

@@ -1,8 +1,13 @@
-"""Start workers and servers whose engines are slow or faulty, as `testbed.throttled` makes them."""
+"""Start workers and servers whose engines are slow or faulty, as `testbed.throttled` makes them.
+
+`python -m testbed.throttling serve ...` is `voiceagent-tts` with such engines: the environment has
+the fields of `Throttle` as JSON.
+"""
 
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
@@ -56,3 +61,11 @@ async def running_throttled(
         with contextlib.nullcontext() if throttle is None else throttling(throttle):
             server = await stack.enter_async_context(running(settings))
         yield server
+
+
+if __name__ == "__main__":
+    # Imported here: every run of the tests imports this module, and few start this program.
+    from voiceagent_tts.cli import main
+
+    with throttling(json.loads(os.environ[VARIABLE])):
+        main()

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
+from testbed.listening import pcm_of
 from voiceagent_tts.protocol.messages import SampleRate
 
 RATE_HZ: Final = 16_000
@@ -17,10 +17,7 @@ RATE_HZ: Final = 16_000
 
 async def speech(url: str, text: str, *, rate_hz: SampleRate = RATE_HZ) -> bytes:
     """`text` as spoken by a user, PCM16."""
-    audio = AudioFormat(sample_rate=rate_hz)
-    async with TTSClient(url) as client:
-        events = client.say(text, voice="nova", language="en", audio=audio, max_lead_s=0.0)
-        return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+    return await pcm_of(url, text, "nova", rate_hz)
 
 
 async def hum(url: str) -> bytes:
@@ -31,16 +28,16 @@ async def hum(url: str) -> bytes:
     return samples[loud[0] :][: round(0.33 * RATE_HZ)].tobytes()
 
 
-def cough(seed: int = 0) -> bytes:
+def cough() -> bytes:
     """Two short bursts of breath noise, 0.35 s long."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     bursts = [_burst(rng, 0.12), np.zeros(round(0.08 * RATE_HZ)), _burst(rng, 0.15)]
     return _pcm(0.5 * np.concatenate(bursts))
 
 
-def door(seed: int = 0) -> bytes:
+def door() -> bytes:
     """A thump of 70 Hz that decays within 0.2 s, and the click of a lock."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     time_s = np.arange(round(0.4 * RATE_HZ)) / RATE_HZ
     thump = np.sin(2 * np.pi * 70 * time_s) * np.exp(-time_s / 0.06)
     click = np.zeros_like(time_s)

@@ -30,6 +30,14 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(0.005)
 
 
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """As `until`, where no event loop runs."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.01)
+
+
 async def undisturbed(
     attempt: Callable[[], Awaitable[_Result]],
     own_standstills: int = 0,

@@ -1,54 +1,17 @@
 """Measure the online aligner: the errors of its final times, and its CPU time."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from benchmarks.alignment.cuts import errors_ms
 from testbed.known_speech import KnownSpeech
-from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSession
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.text.words import split_words
 
 _SESSIONS = 100
-
-
-class CpuTimer:
-    """Counts this process's CPU time within its `with` blocks.
-
-    Attributes:
-        used_s: CPU seconds so far.
-    """
-
-    def __init__(self) -> None:
-        self.used_s = 0.0
-
-    def __enter__(self) -> None:
-        self.used_s -= time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.used_s += time.process_time()
-
-
-def timed_session(session: OnlineSession, timer: CpuTimer) -> OnlineSession:
-    """The session, with its CPU time counted by `timer`."""
-    return cast("OnlineSession", _TimedSession(session, timer))
-
-
-class _TimedSession:
-    def __init__(self, session: OnlineSession, timer: CpuTimer) -> None:
-        self._session, self._timer = session, timer
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._session, name)
-
-        def timed(*given: Any) -> Any:
-            with self._timer:
-                return method(*given)
-
-        return timed
 
 
 def accuracy(contexts: Iterable[KnownSpeech]) -> dict[str, float]:

@@ -6,7 +6,7 @@ module knows no voice, and aligners only by their interface.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -33,8 +33,6 @@ _MAX_LEAD_S = 8.0
 """Maximum lead of generated audio over playout, as in the server's settings."""
 _ONLINE_S = 0.005
 """Delay from a frame to the online aligner's answer."""
-FORCED_S = 0.06
-"""Delay from the end of the audio to the forced aligner's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +40,10 @@ class BargeIn:
     """The state of playout when the listener interrupts.
 
     Attributes:
-        now_s: seconds since the first frame was generated.
         played_samples: samples of the context that were heard.
         words: number of words that have begun, by the best word times sent so far.
     """
 
-    now_s: float
     played_samples: int
     words: int
 
@@ -60,53 +56,38 @@ class Playback:
         barge_ins: one every 130 ms.
         words: words in the order in which they were sent, with the times that they had then.
         late: number of words whose start had been played before they were sent.
-        made_s: seconds until the last frame was generated.
     """
 
     barge_ins: list[BargeIn] = field(default_factory=list[BargeIn])
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
     late: int = 0
-    made_s: float = 0.0
 
 
 def play(
-    spoken: KnownSpeech,
-    rtf: float,
-    session: OnlineSession | None,
-    forced: Sequence[WordTimestamp] = (),
-    levels: VoiceLevels | None = None,
+    spoken: KnownSpeech, rtf: float, session: OnlineSession, levels: VoiceLevels | None = None
 ) -> Playback:
     """Generate `spoken` at a real-time factor, play it, and interrupt it every 130 ms.
 
     Args:
         spoken: the context; all of its text is known from the beginning.
         rtf: seconds to generate a second of audio.
-        session: session of the online aligner; None without one.
-        forced: word times of the forced aligner, known after all audio; empty without one.
+        session: session of the online aligner.
         levels: how loud the speakers of earlier contexts were; None for a voice that is unknown.
     """
-    return _Simulation(spoken, rtf, session, forced, levels or VoiceLevels()).run()
+    return _Simulation(spoken, rtf, session, levels or VoiceLevels()).run()
 
 
 class _Simulation:
     """A discrete-event simulation of one context; arguments as for `play`."""
 
     def __init__(
-        self,
-        spoken: KnownSpeech,
-        rtf: float,
-        session: OnlineSession | None,
-        forced: Sequence[WordTimestamp],
-        levels: VoiceLevels,
+        self, spoken: KnownSpeech, rtf: float, session: OnlineSession, levels: VoiceLevels
     ) -> None:
-        sources = {Source.ONLINE} if session is not None else set[Source]()
-        sources |= {Source.FORCED} if forced else set()
-        self._spoken, self._rtf, self._session, self._forced = spoken, rtf, session, forced
-        self._levels = levels
+        self._spoken, self._rtf, self._session, self._levels = spoken, rtf, session, levels
         self._clock = PlayoutClock()
         self._listener = ListenerClock()
         level = levels.level_of(spoken.speaker)
-        self._words = words_timed_by_caller(self._clock, self._listener, sources, level)
+        self._words = words_timed_by_caller(self._clock, self._listener, {Source.ONLINE}, level)
         self._policy = self._words.policy
         self._playback = Playback()
         self._told: dict[Word, int] = {}
@@ -117,8 +98,7 @@ class _Simulation:
 
     def run(self) -> Playback:
         self._words.expect(Segment(self._spoken.text, 0), is_whole=True)
-        if self._session is not None:
-            self._session.append(split_words(self._spoken.text))
+        self._session.append(split_words(self._spoken.text))
         self._at(0.0, self._generate_frame)
         self._at(BARGE_IN_S, self._interrupt)
         while self._events:
@@ -132,10 +112,8 @@ class _Simulation:
         heapq.heappush(self._events, (time, next(self._order), action))
 
     def _generate_frame(self, now: float) -> None:
-        start, end = (
-            self._made_samples,
-            min(self._made_samples + FRAME_SAMPLES, self._spoken.samples),
-        )
+        start = self._made_samples
+        end = min(start + FRAME_SAMPLES, self._spoken.samples)
         pcm = self._spoken.pcm[start * BYTES_PER_SAMPLE : end * BYTES_PER_SAMPLE]
         self._made_samples = end
         chunk = AudioChunk(start, pcm)
@@ -144,22 +122,17 @@ class _Simulation:
         self._send_words(now)
         self._clock.send(end - start, now)
         is_last = end == self._spoken.samples
-        if self._session is not None:
-            self._align_frame(self._session, pcm, now, is_last=is_last)
+        self._align_frame(pcm, now, is_last=is_last)
         if is_last:
-            self._playback.made_s = now
             self._words.end_audio(now)
-            self._at(now + FORCED_S, self._add_forced_times)
         else:
             wait_s = self._clock.lead_s(now) + FRAME_S - _MAX_LEAD_S
             self._at(now + max(self._rtf * FRAME_S, wait_s), self._generate_frame)
 
-    def _align_frame(
-        self, session: OnlineSession, pcm: bytes, now: float, *, is_last: bool
-    ) -> None:
-        final, tentative = session.push(pcm), session.tentative()
+    def _align_frame(self, pcm: bytes, now: float, *, is_last: bool) -> None:
+        final, tentative = self._session.push(pcm), self._session.tentative()
         if is_last:
-            final, tentative = (*final, *session.finish()), ()
+            final, tentative = (*final, *self._session.finish()), ()
 
         def answer(_: float) -> None:
             self._policy.add_times(Source.ONLINE, final)
@@ -169,10 +142,6 @@ class _Simulation:
                 self._policy.drop_source(Source.ONLINE)
 
         self._at(now + _ONLINE_S, answer)
-
-    def _add_forced_times(self, now: float) -> None:
-        self._policy.add_times(Source.FORCED, tuple(self._forced))
-        self._policy.drop_source(Source.FORCED)
 
     def _send_words(self, now: float) -> None:
         """Send the words that are due, and schedule the next time."""
@@ -191,6 +160,6 @@ class _Simulation:
     def _interrupt(self, now: float) -> None:
         played = self._clock.played_samples(now)
         words = sum(start_sample <= played for start_sample in self._told.values())
-        self._playback.barge_ins.append(BargeIn(now, played, words))
+        self._playback.barge_ins.append(BargeIn(played, words))
         if played < self._spoken.samples:
             self._at(now + BARGE_IN_S, self._interrupt)

@@ -1,4 +1,4 @@
-"""Does an agent that is interrupted know which words were heard?
+"""Does an agent that is interrupted know which words were heard, by the online aligner?
 
 Speech with known word times (other voices of espeak, and flite with voices and sentences that were
 not used for tuning) is generated at several real-time factors and played on the product's own
@@ -9,19 +9,15 @@ have begun by the times sent so far is compared with the true number:
 - late: words that were sent after their start had been played;
 - off: of the words that were sent as exact, those whose start is more than 200 ms off.
 
-The methods are the online aligner, a simulated forced aligner of published accuracy (the truth with
-Laplace noise, rounded to 80 ms, known when all audio of the sentence is generated), both together,
-and the product's own estimates.
-
-The online aligner is then measured under every condition of `conditions.py`, at a real-time factor
-of 0.5. `--quick` measures the conditions alone, on few contexts each, and `--only NAME` those with
+The aligner is then measured under every condition of `conditions.py`, at a real-time factor of 0.5.
+`--quick` measures the conditions alone, on few contexts each, and `--only NAME` those with
 that in their name; `--development` uses the speech that parameters may be tuned on, in place of the
 held-out one. Recordings of people are measured after `make recordings`: readings and commands by
 many speakers, few words in all, and 144 telephone prompts by one professional speaker. Their truth
 is a forced alignment, whose own error is measured on flite, also in telephone quality.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,10 +26,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.alignment import methods
 from benchmarks.alignment.conditions import conditions
 from benchmarks.alignment.cuts import Cuts, Method, cuts_of
-from benchmarks.alignment.measure import CpuTimer, accuracy, cpu_per_audio_s
+from benchmarks.alignment.measure import accuracy, cpu_per_audio_s
+from benchmarks.alignment.playback import play
 from benchmarks.alignment.speech import (
     DEVELOPMENT,
     ESPEAK_VOICES,
@@ -46,10 +42,13 @@ from testbed.flite_speech import FliteMissingError
 from testbed.known_speech import KnownSpeech, espeak
 from testbed.recordings import TELEPHONE_RATE_HZ, RecordingsMissingError, own_errors_ms
 from testbed.sentences import OTHERS
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.word_times.aligners import VoiceLevels
 
 RTFS = (0.2, 0.5, 0.8, 0.95)
 _CONDITIONS_RTF = 0.5
+_AT_RTF = f"at RTF {_CONDITIONS_RTF}"
 _QUICK_SENTENCES = 3
 _COLUMNS = {
     "exact %": "exact_pct",
@@ -58,24 +57,18 @@ _COLUMNS = {
     "MAE ms": "mae_ms",
     "sent as exact %": "stamped_exact_pct",
     "of these off %": "stamped_off_pct",
-    "CPU s per s": "cpu_per_audio_s",
 }
-"""Columns of the table of conditions, and the figures in them."""
+"""Columns of the tables of cuts, and the figures in them."""
 
 Figures = dict[str, float]
 
 
-def compare(contexts: Sequence[KnownSpeech]) -> dict[str, dict[float, Cuts]]:
-    """Results of every method at every real-time factor."""
-    ways: dict[str, Callable[[], Method]] = {
-        "online": methods.online,
-        "forced (simulated)": lambda: methods.forced(1),
-        "online + forced": lambda: methods.hybrid(1),
-        "own estimates": lambda: methods.estimates,
-    }
-    return {
-        name: {rtf: cuts_of(make(), contexts, rtf) for rtf in RTFS} for name, make in ways.items()
-    }
+def online() -> Method:
+    """The online aligner; at first it knows no voice."""
+    aligner, levels = OnlineAligner(), VoiceLevels()
+    return lambda spoken, rtf: play(
+        spoken, rtf, aligner.open(spoken.language, spoken.speaker), levels
+    )
 
 
 def under_conditions(speech: SpeechSet, only: str) -> dict[str, Figures]:
@@ -83,10 +76,7 @@ def under_conditions(speech: SpeechSet, only: str) -> dict[str, Figures]:
     rows: dict[str, Figures] = {}
     for name, make in conditions(speech).items():
         if only in name:
-            timer, contexts = CpuTimer(), make()
-            cuts = cuts_of(methods.online(timer), contexts, _CONDITIONS_RTF)
-            audio_s = sum(spoken.samples for spoken in contexts) / SAMPLE_RATE_HZ
-            rows[name] = {**_rounded(cuts), "cpu_per_audio_s": round(timer.used_s / audio_s, 4)}
+            rows[name] = _rounded(cuts_of(online(), make(), _CONDITIONS_RTF))
     return rows
 
 
@@ -106,13 +96,14 @@ def main(
         speech = None
     if speech is not None and (quick or only):
         rows = under_conditions(speech.few(_QUICK_SENTENCES) if quick else speech, only)
-        _print_conditions(rows)
+        _print_cuts(_AT_RTF, rows)
         publish({"conditions_at_0.5": rows, **origin}, json)
         return
     contexts = espeak_variants() if speech is None else speech.spoken()
     truth = "espeak" if speech is None else "flite: " + ", ".join(speech.voices)
-    ways = compare(contexts)
-    Console().print(_table_of_ways(ways))
+    cuts = {rtf: cuts_of(online(), contexts, rtf) for rtf in RTFS}
+    by_rtf = {str(rtf): _rounded(each) for rtf, each in cuts.items()}
+    _print_cuts("by real-time factor", by_rtf)
     rows = {
         truth: accuracy(contexts),
         "espeak variants": accuracy(espeak_variants()),
@@ -120,18 +111,15 @@ def main(
     }
     Console().print(_table_of_accuracy(rows))
     harder = {} if speech is None else under_conditions(speech, "")
-    _print_conditions(harder)
+    _print_cuts(_AT_RTF, harder)
     figures = {
         "truth": truth,
-        "ways": {
-            name: {str(rtf): _rounded(cuts) for rtf, cuts in by.items()}
-            for name, by in ways.items()
-        },
+        "cuts": by_rtf,
         "accuracy": rows,
         "conditions_at_0.5": harder,
         **_recordings_error(contexts),
     }
-    headline = _headline(ways["online"], rows[truth], cpu_per_audio_s(contexts))
+    headline = _headline(cuts, rows[truth], cpu_per_audio_s(contexts))
     publish({**headline, **figures, **origin}, json)
     publish(headline)
 
@@ -151,7 +139,7 @@ def _others(language: str) -> list[KnownSpeech]:
 
 
 def _headline(cuts: dict[float, Cuts], figures: Figures, cpu_s: float) -> dict[str, Any]:
-    """The online aligner alone; where there is one figure, it is of the worst real-time factor."""
+    """Where there is one figure, it is of the worst real-time factor."""
     return {
         "exact_pct": {str(rtf): round(one.exact_pct, 1) for rtf, one in cuts.items()},
         "within_one_pct": round(min(one.within_one_pct for one in cuts.values()), 1),
@@ -165,20 +153,6 @@ def _rounded(cuts: Cuts) -> Figures:
     return {name: round(figure, 2) for name, figure in asdict(cuts).items()}
 
 
-def _table_of_ways(ways: dict[str, dict[float, Cuts]]) -> Table:
-    table = Table(title="exact % (within one %, late %, words sent as exact %) by real-time factor")
-    for column in ("", *map(str, RTFS)):
-        table.add_column(column)
-    for name, by in ways.items():
-        table.add_row(name, *map(_cell, by.values()))
-    return table
-
-
-def _cell(cuts: Cuts) -> str:
-    others = f"{cuts.within_one_pct:.1f}, {cuts.late_pct:.1f}, {cuts.stamped_exact_pct:.0f}"
-    return f"{cuts.exact_pct:.1f} ({others})"
-
-
 def _table_of_accuracy(rows: dict[str, Figures]) -> Table:
     table = Table(title="final word starts of the online aligner")
     for column in ("", "words", "MAE ms", "<= 50 ms %", "<= 100 %", "<= 200 %"):
@@ -188,8 +162,8 @@ def _table_of_accuracy(rows: dict[str, Figures]) -> Table:
     return table
 
 
-def _print_conditions(rows: dict[str, Figures]) -> None:
-    table = Table("", *_COLUMNS, title=f"the online aligner alone, at RTF {_CONDITIONS_RTF}")
+def _print_cuts(title: str, rows: dict[str, Figures]) -> None:
+    table = Table("", *_COLUMNS, title=f"the online aligner {title}")
     for name, figures in rows.items():
         table.add_row(name, *(f"{figures[figure]:g}" for figure in _COLUMNS.values()))
     Console(width=120).print(table)

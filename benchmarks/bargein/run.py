@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
+import psutil
 import typer
 from rich.console import Console
 from rich.progress import (
@@ -38,7 +38,7 @@ from rich.progress import (
 from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, chosen_conditions
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.common.report import provenance, publish
-from testbed.faults import kill_engine
+from testbed.server_process import read_metrics
 from voiceagent_tts.client import http_address
 from voiceagent_tts.offspring import Following
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
@@ -58,6 +58,8 @@ _SUMMARY = (
     "cuts", "exact_pct", "within_one_pct", "dropped_turns", "unspoken_committed", "spoken_lost",
     "cancel_p95_ms", "discarded_s",
 )  # fmt: skip
+_METRICS = ("tts_ws_accepted_total", "tts_contexts_active", "tts_worker_restarts")
+"""Of the server, at the end of a condition."""
 _MOST_UNKNOWN_S = 0.5
 """Unknown audio that is not reported: transports fill their last chunk with silence."""
 
@@ -77,12 +79,20 @@ def busy_loops(count: int) -> Iterator[None]:
         yield
 
 
+def kill_engine(server_pid: int) -> None:
+    """Send SIGKILL to the engine processes of a server; the server restarts them."""
+    for process in psutil.Process(server_pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == process.pid:  # the server gives only engines a session
+                process.kill()
+
+
 @contextlib.asynccontextmanager
 async def _serving(spec: ServerSpec, folder: Path) -> AsyncIterator[tuple[ServerProcess, Path]]:
     """Yield a server with its log in `folder`, and the folder of what its engine has spoken."""
     with tempfile.TemporaryDirectory(prefix="bargein-") as truth:
         log, environment = folder / "bargein-server.log", spec.environment(Path(truth))
-        program = "testbed.throttled_server"
+        program = "testbed.throttling"
         async with own_server(log=log, environment=environment, module=program) as server:
             yield server, Path(truth)
 
@@ -138,10 +148,11 @@ async def _measure(
     heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
     outcomes = [reply.outcome(of) for reply, of in zip(audible, heard, strict=True)]
     section = section_of(host, condition.name, condition.cuts, outcomes, talked)
+    metrics = await asyncio.to_thread(read_metrics, http_address(server.url, ""))
     return {
         **flat(section),
         **_judged(audible, heard),
-        **await _metrics(server.url),
+        **{name: metrics[name] for name in _METRICS},
         "took_s": round(time.monotonic() - began, 1),
     }
 
@@ -166,16 +177,6 @@ def _judged(replies: Sequence[Reply], truths: Sequence[Heard]) -> dict[str, floa
         name: round(100 * sum(hits) / len(hits), 1) if hits else None
         for name, hits in shares.items()
     }
-
-
-async def _metrics(url: str) -> dict[str, float]:
-    """The server's own metrics at the end of a condition."""
-    async with httpx.AsyncClient() as http:
-        text = (await http.get(http_address(url, "/metrics"))).text
-    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    figures = {name: float(value) for name, value in lines}
-    names = ("tts_ws_accepted_total", "tts_contexts_active", "tts_worker_restarts")
-    return {name: figures[name] for name in names}
 
 
 def complaints_about(sections: Sequence[Section]) -> Iterator[str]:

@@ -12,12 +12,12 @@ import numpy as np
 from voiceagent_tts.plugins.bench.machine import commit, machine
 
 
-def percentiles(values: Sequence[float], *, unit: str = "ms", digits: int = 2) -> dict[str, float]:
+def percentiles(values: Sequence[float], *, digits: int = 2) -> dict[str, float]:
     """Return p50, p95 and p99, keyed as `p50_ms`; linearly interpolated."""
     ranks = (50, 95, 99)
     figures = np.percentile(np.asarray(values, np.float64), ranks)
     return {
-        f"p{rank}_{unit}": round(float(figure), digits)
+        f"p{rank}_ms": round(float(figure), digits)
         for rank, figure in zip(ranks, figures, strict=True)
     }
 

@@ -1,7 +1,6 @@
 """Our engine's rows, which speak on request in a process of their own, one row at a time."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,9 +11,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.load import load_runner
 from voiceagent_tts.engine.options import Precision, Qwen3Options
-from voiceagent_tts.engine.runner import Runner, StepResult
-from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.engine.runner import StepResult
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
 
@@ -22,30 +19,22 @@ _CAPACITY = 512
 """Positions of the row: forty seconds."""
 
 
-def load(folder: str, precision: Precision, layout: str, speaker: str) -> Answer:
+def load(folder: str, precision: Precision, speaker: str) -> Answer:
     """Load a CustomVoice model; it answers with what speaking took, or its choices along codes.
 
     Args:
         folder: folder of the checkpoint.
         precision: precision of talker and code predictor.
-        layout: layout of the weights: `plain`, as stored, on a CPU; `packed`, as an engine uses
-            them.
         speaker: name of the voice.
     """
-    ours = _OurSpeaker(folder, precision, layout, speaker)
+    ours = _OurSpeaker(folder, precision, speaker)
     return lambda request: ours.choices(**request) if "codes" in request else ours.speak(**request)
 
 
 class _OurSpeaker:
-    def __init__(self, folder: str, precision: Precision, layout: str, speaker: str) -> None:
-        if layout == "packed":
-            options = Qwen3Options(folder, "cpu", precision, rows=1, capacity=_CAPACITY)
-            self._checkpoint, self._runner = load_runner(options)
-        else:
-            dtype = getattr(torch, precision)
-            self._checkpoint = load_checkpoint(Path(folder), dtype, is_packed=False)
-            codec = load_codec(Path(folder), is_packed=False)
-            self._runner = Runner(self._checkpoint, codec, rows=1, capacity=_CAPACITY)
+    def __init__(self, folder: str, precision: Precision, speaker: str) -> None:
+        options = Qwen3Options(folder, "cpu", precision, rows=1, capacity=_CAPACITY)
+        self._checkpoint, self._runner = load_runner(options)
         self._builder = PromptBuilder(self._checkpoint.config, self._checkpoint.tokenizer)
         self._sampling = sampling_params(self._checkpoint.generation, seed=0)
         self._voice = Preset(speaker)

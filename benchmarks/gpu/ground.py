@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.record import Notes
-from benchmarks.random_models.in_memory import (
+from benchmarks.random_models.model import (
     RandomModel,
     published_random_model,
     tiny_random_model,
@@ -69,13 +69,9 @@ class Ground:
 
         For a server, which loads a model by its folder.
         """
-        from benchmarks.random_models.on_disk import ready_checkpoint
-
         self.folder.mkdir(parents=True, exist_ok=True)
         model = self.model(size)
-        folder = self.folder / f"{model.name}-files"
-        config, codec = dict(model.model), dict(model.codec_json)
-        return ready_checkpoint(folder, config, codec, device=self.device_name)
+        return model.ready_folder(self.folder / f"{model.name}-files")
 
     def options(self, size: str, rows: int, **options: Any) -> Qwen3Options:
         """Return a server's options for such a model with `rows` rows."""

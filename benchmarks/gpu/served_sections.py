@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.gpu.ground import Ground
 from testbed.linked_models import link_with_short_runs
+from testbed.server_process import read_metrics
 
 _REPOSITORY = Path(__file__).parents[2]
 _SIZE = "1.7b"
@@ -31,8 +32,6 @@ _TESTS = (
     "tests/model/test_codec_fused.py",
 )
 """Others need packages that a GPU machine has no use for."""
-
-Counters = dict[str, float]
 
 
 def checkpoints(ground: Ground) -> None:
@@ -81,6 +80,7 @@ async def _load(
 ) -> None:
     from rich.console import Console
 
+    from voiceagent_tts.client import http_address
     from voiceagent_tts.plugins.bench.document import flat
     from voiceagent_tts.plugins.bench.loads import Style
     from voiceagent_tts.plugins.bench.own_server import own_server
@@ -103,33 +103,18 @@ async def _load(
         async with own_server(*arguments, log=log, environment=environment) as server:
             options = Options(arguments=lead, server_pid=server.pid)
             address = TargetAddress("own server", server.url, options)
+            url = http_address(server.url, "")
             for section in sections:
-                before = await _counters(server.url)
+                before = await asyncio.to_thread(read_metrics, url)
                 (document,) = await measure([address], [section], style, Console(stderr=True))
-                figures = flat(document) | _stages(before, await _counters(server.url))
+                after = await asyncio.to_thread(read_metrics, url)
+                figures = flat(document) | _stages(before, after)
                 ground.notes.keep(figures, "sections", section.name)
     finally:
         print(log.read_text(errors="replace"))
 
 
-async def _counters(url: str) -> Counters:
-    """Every counter of the server's `/metrics`, summed over its labels."""
-    import httpx
-
-    from voiceagent_tts.client import http_address
-
-    async with httpx.AsyncClient() as http:
-        answer = await http.get(http_address(url, "/metrics"))
-    counters: Counters = {}
-    for line in (text for text in answer.text.splitlines() if not text.startswith("#")):
-        name, _, value = line.rpartition(" ")
-        name = name.partition("{")[0]
-        if name.endswith(("_total", "_sum", "_count")):
-            counters[name] = counters.get(name, 0.0) + float(value)
-    return counters
-
-
-def _stages(before: Counters, after: Counters) -> dict[str, float]:
+def _stages(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     """Mean milliseconds of a step by stage, its mean number of rows, and what barge-ins freed."""
     added = {name: value - before.get(name, 0.0) for name, value in after.items()}
     steps = added.get("tts_worker_steps_total", 0.0)

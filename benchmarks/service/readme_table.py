@@ -6,27 +6,35 @@ Kokoro speak with one thread and with two. The figures go to `benchmarks/results
 the tables made of them to README.md; `--seconds 1 --no-write` tries it in one minute.
 """
 
+import contextlib
 import json
 import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.service.peers import peers
 from benchmarks.service.speed import speed_of
+from voiceagent_tts.client import http_address
 from voiceagent_tts.plugins.bench.callers import Section
 from voiceagent_tts.plugins.bench.document import last_line
 from voiceagent_tts.plugins.bench.figures import format_figure
 from voiceagent_tts.plugins.bench.loads import Load, Style
+from voiceagent_tts.plugins.bench.own_server import own_server
 from voiceagent_tts.plugins.bench.run import Outputs, run_latency
+from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.texts import choose_texts
+from voiceagent_tts.plugins.demo.demo_server import server_process
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 FIGURES = ROOT / "benchmarks" / "results" / "readme.json"
 START = "<!-- made by `make bench-readme` -->\n"
 END = "<!-- end of what it made -->\n"
+_WRAPPER = ("-m", "benchmarks.service.whole_utterance")
 _COMMAND = "make bench-readme"
 _LOADS = (Load(together=1), Load(together=20, think_s=1.5), Load(together=60, think_s=1.5))
 _WARM_UP_S = 2.0
@@ -39,6 +47,30 @@ _COLUMNS = {
     "CPU of a stream, %": "server_cpu_percent",
     "memory of a stream, MiB": "server_mb_per_stream",
 }
+
+
+@contextlib.asynccontextmanager
+async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
+    """Yield our two endpoints and the wrapper, with the embedded voice, and a server of hibari.
+
+    Args:
+        folder: folder of the servers' logs.
+    """
+    embedded, natural = ({"VOICEAGENT_TTS_ENGINE": name} for name in ("espeak", "hibari"))
+    async with (
+        own_server(log=folder / "bench-server.log", environment=embedded) as server,
+        own_server(log=folder / "natural-server.log", environment=natural) as hibari,
+        server_process(_WRAPPER, folder / "bench-peer.log", {}) as wrapper,
+    ):
+        ours = Options(server_pid=server.pid)
+        unpaced = replace(ours, arguments={"max_lead_s": 0})
+        yield [
+            TargetAddress("ours, WebSocket", server.url, ours),
+            TargetAddress("ours, WebSocket, unpaced", server.url, unpaced),
+            TargetAddress("ours, HTTP", http_address(server.url, ""), ours),
+            TargetAddress("whole utterances, HTTP", wrapper.url, Options(server_pid=wrapper.pid)),
+            TargetAddress("hibari, WebSocket", hibari.url, Options(server_pid=hibari.pid)),
+        ]
 
 
 def table_of(document: dict[str, Any]) -> str:

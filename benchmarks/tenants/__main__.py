@@ -38,7 +38,7 @@ from benchmarks.common.report import percentiles, provenance, publish
 from benchmarks.tenants.attacks import ATTACKS, CONTEXTS, run_attack
 from testbed.haproxy_process import HAProxyProcess
 from testbed.ports import free_ports
-from testbed.server_process import ServerProcess, serving
+from testbed.server_process import ServerProcess, read_metrics, serving
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -160,21 +160,13 @@ def _server(keys: Path, **settings: str) -> Iterator[ServerProcess]:
 
 def _stall_s(server: ServerProcess) -> float:
     """The longest stall of the server's event loop in the last minute."""
-    return _metric(server, "tts_event_loop_longest_stall_seconds")
+    return read_metrics(server.url, ADMIN.secret)["tts_event_loop_longest_stall_seconds"]
 
 
 def _kept_mb(server: ServerProcess) -> float:
     """Memory without the cache of phrases, which is bounded, and kept on purpose."""
-    return _rss_mb(server) - _metric(server, "tts_cache_bytes", if_none=0.0) / 1e6
-
-
-def _metric(server: ServerProcess, name: str, if_none: float = math.nan) -> float:
-    import httpx
-
-    headers = {"Authorization": f"Bearer {ADMIN.secret}"}
-    text = httpx.get(f"{server.url}/metrics", headers=headers, timeout=60).text
-    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#")
-    return float(lines.get(name, if_none))
+    cache_bytes = read_metrics(server.url, ADMIN.secret).get("tts_cache_bytes", 0.0)
+    return _rss_mb(server) - cache_bytes / 1e6
 
 
 # One server for each attack.

@@ -69,11 +69,19 @@ class Attack:
         return any(answers[proof] for proof in self.proofs)
 
 
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _connect(url: str, key: str, path: str = "/v1/tts/ws", **options: Any) -> connect:
+    address = f"ws{url.removeprefix('http')}{path}"
+    return connect(address, additional_headers=_bearer(key), open_timeout=30, **options)
+
+
 @contextlib.asynccontextmanager
 async def _socket(url: str, key: str) -> AsyncIterator[ClientConnection]:
-    address = f"ws{url.removeprefix('http')}/v1/tts/ws"
-    headers = {"Authorization": f"Bearer {key}"}
-    async with connect(address, additional_headers=headers, open_timeout=30) as socket:
+    """Open a socket whose answers are read."""
+    async with _connect(url, key) as socket:
         _note("connected")
         reading = asyncio.create_task(_read(socket))
         try:
@@ -119,26 +127,38 @@ def texts(text: str, lexicon: Mapping[str, Any] | None = None, **options: Any) -
     return attack
 
 
-async def open_and_cancel(url: str, key: str) -> None:
-    """Open contexts, have each take a row, and cancel it, as fast as the server reads."""
-    async with _socket(url, key) as socket:
-        for number in itertools.count():
-            context_id = str(number)
-            await _send(socket, "context.open", context_id=context_id, language="en")
-            await _send(socket, "text", context_id=context_id, text="A row for me, please. And")
-            await asyncio.sleep(0.002)
-            await _send(socket, "cancel", context_id=context_id)
+def cancelled(fields_of: Callable[[int], dict[str, Any]], text: str, wait_s: float = 0.002) -> Act:
+    """Open contexts, send each a text, and cancel it soon, as fast as the server reads."""
+
+    async def attack(url: str, key: str) -> None:
+        async with _socket(url, key) as socket:
+            for number in itertools.count():
+                context_id = str(number)
+                await _send(socket, "context.open", context_id=context_id, **fields_of(number))
+                said = text.replace("{}", context_id)
+                await _send(socket, "text", context_id=context_id, text=said)
+                await asyncio.sleep(wait_s)
+                await _send(socket, "cancel", context_id=context_id)
+
+    return attack
 
 
-async def ended_texts(url: str, key: str) -> None:
-    """End contexts with long texts, which the server keeps for `cut`."""
-    async with _socket(url, key) as socket:
-        for number in itertools.count():
-            context_id = str(number)
-            await _send(socket, "context.open", context_id=context_id, language="en")
-            await _send(socket, "text", context_id=context_id, text="日本 " * 6_000)
-            await _send(socket, "cancel", context_id=context_id)
-            await asyncio.sleep(0.01)
+_ODD: tuple[dict[str, Any], ...] = (
+    *({"voice": name * 60} for name in ("a", "ß", "İ", "😀", "../")),
+    *({"language": name} for name in ("xx", "zh-" + "x" * 50)),
+    *({"lexicon": {"a": {"ipa": "?" * 90}}}, {"lexicon": {"a" * 99: 5}}, {"speed": 1e308}),
+    *({"metadata": {str(n): ["x" * 99] * 9 for n in range(99)}}, {"audio": {"encoding": "x"}}),
+)
+"""Options with which no context can be opened: unknown voices and languages, and wrong fields."""
+
+
+def _english(_: int) -> dict[str, Any]:
+    return {"language": "en"}
+
+
+def _own_lexicon(number: int) -> dict[str, Any]:
+    lexicon = {f"w{number}x{entry}": f"said {entry}" for entry in range(480)}
+    return {"lexicon": lexicon, "language": "en"}
 
 
 async def idle_sockets(url: str, key: str) -> None:
@@ -154,10 +174,18 @@ async def _note_status(response: httpx.Response) -> None:
     _note(str(response.status_code))
 
 
-async def _repeat(times: int, request: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> None:
-    hooks = {"response": [_note_status]}  # called before the body is read
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(timeout=60, limits=limits, event_hooks=hooks) as http:
+async def _repeat(
+    times: int, url: str, key: str, request: Callable[[httpx.AsyncClient], Awaitable[Any]]
+) -> None:
+    """Send requests without end, so many at the same time."""
+    options: dict[str, Any] = {
+        "base_url": url,
+        "headers": _bearer(key),
+        "timeout": 60,
+        "limits": httpx.Limits(max_connections=None),
+        "event_hooks": {"response": [_note_status]},  # called before the body is read
+    }
+    async with httpx.AsyncClient(**options) as http:
 
         async def always() -> None:
             while True:
@@ -175,18 +203,15 @@ def files(audio_format: str) -> Act:
             "input": "This is a sentence of a long text. " * 100,
             "response_format": audio_format,
         }
-        headers = {"Authorization": f"Bearer {key}"}
-        place = f"{url}/v1/audio/speech"
-        await _repeat(4, lambda http: http.post(place, json=body, headers=headers))
+        await _repeat(4, url, key, lambda http: http.post("/v1/audio/speech", json=body))
 
     return attack
 
 
 async def uploads(url: str, key: str) -> None:
     """Upload large files, forty at the same time."""
-    data, headers = bytes(_UPLOAD_BYTES), {"Authorization": f"Bearer {key}"}
-    place = f"{url}/v1/provenance/detect"
-    await _repeat(40, lambda http: http.post(place, files={"file": data}, headers=headers))
+    upload = {"file": bytes(_UPLOAD_BYTES)}
+    await _repeat(40, url, key, lambda http: http.post("/v1/provenance/detect", files=upload))
 
 
 # Attacks beyond those that were reported first.
@@ -206,22 +231,6 @@ async def tiny_texts(url: str, key: str) -> None:
                 await _send(socket, "cancel", context_id=context_id)
 
 
-async def odd_options(url: str, key: str) -> None:
-    """Open contexts that cannot be opened: unknown voices and languages, and wrong fields."""
-    odd: list[dict[str, Any]] = [
-        *({"voice": name * 60} for name in ("a", "ß", "İ", "😀", "../")),
-        *({"language": name} for name in ("xx", "zh-" + "x" * 50)),
-        *({"lexicon": {"a": {"ipa": "?" * 90}}}, {"lexicon": {"a" * 99: 5}}, {"speed": 1e308}),
-        *({"metadata": {str(n): ["x" * 99] * 9 for n in range(99)}}, {"audio": {"encoding": "x"}}),
-    ]
-    async with _socket(url, key) as socket:
-        for number in itertools.count():
-            fields = odd[number % len(odd)]
-            await _send(socket, "context.open", context_id=str(number), **fields)
-            await _send(socket, "text", context_id=str(number), text="Is it open?")
-            await _send(socket, "cancel", context_id=str(number))
-
-
 async def cuts(url: str, key: str) -> None:
     """Ask again and again what of a long text was heard."""
     async with _socket(url, key) as socket:
@@ -234,27 +243,12 @@ async def cuts(url: str, key: str) -> None:
             await _send(socket, "cut", context_id="a", played_ms=number % 100_000)
 
 
-async def lexicons(url: str, key: str) -> None:
-    """Give each context a large lexicon of its own."""
-    async with _socket(url, key) as socket:
-        for number in itertools.count():
-            lexicon = {f"w{number}x{entry}": f"said {entry}" for entry in range(480)}
-            fields = {"context_id": str(number), "lexicon": lexicon, "language": "en"}
-            await _send(socket, "context.open", **fields)
-            await _send(socket, "text", context_id=str(number), text=f"w{number}x7 and more. " * 99)
-            await asyncio.sleep(0.002)
-            await _send(socket, "cancel", context_id=str(number))
-
-
 async def no_reader(url: str, key: str) -> None:
     """Have audio made as fast as it can be, on sockets that are never read."""
-    address = f"ws{url.removeprefix('http')}/v1/tts/ws"
-    headers = {"Authorization": f"Bearer {key}"}
     async with contextlib.AsyncExitStack() as stack:
         for number in itertools.count():
-            connecting = connect(address, additional_headers=headers, max_queue=1)
             with contextlib.suppress(WebSocketException, OSError, TimeoutError):
-                socket = await stack.enter_async_context(connecting)
+                socket = await stack.enter_async_context(_connect(url, key, max_queue=1))
                 _note("connected")
                 context_id = str(number)
                 fields = {"context_id": context_id, "max_lead_s": 0, "language": "en"}
@@ -275,9 +269,7 @@ async def pings(url: str, key: str) -> None:
             await writer.drain()
 
     async def ping_messages() -> None:
-        address = f"ws{url.removeprefix('http')}/v1/tts/ws"
-        headers = {"Authorization": f"Bearer {key}"}
-        async with connect(address, additional_headers=headers, max_queue=1) as socket:
+        async with _connect(url, key, max_queue=1) as socket:
             _note(_kind_of(await socket.recv()))
             for number in itertools.count():
                 await socket.send(json.dumps({"type": "ping", "t": number}))
@@ -342,17 +334,17 @@ def _text_frame(message: Mapping[str, Any]) -> bytes:
 async def nested(url: str, key: str) -> None:
     """Send JSON that is nested ten thousand times, to sockets and routes."""
     deep = '{"type": "text", "context_id": "a", "text": ' + "[" * 10_000 + "]" * 10_000 + "}"
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
 
     async def post(http: httpx.AsyncClient) -> None:
-        await http.post(f"{url}/v1/audio/speech", content=deep, headers=headers)
+        await http.post("/v1/audio/speech", content=deep, headers=headers)
 
     async def send() -> None:
         async with _socket(url, key) as socket:
             while True:
                 await socket.send(deep)
 
-    await asyncio.gather(_repeat(4, post), send())
+    await asyncio.gather(_repeat(4, url, key, post), send())
 
 
 async def _raw(url: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -413,12 +405,10 @@ async def encoded_forms(url: str, key: str) -> None:
 
     async def post(http: httpx.AsyncClient) -> None:
         content_type = f"multipart/form-data; boundary=b; charset={next(codecs)}"
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": content_type}
-        place = f"{url}/v1/provenance/detect"
-        answer = await http.post(place, content=form + b"\r\n--b--\r\n", headers=headers)
-        _note(str(answer.status_code))
+        headers, content = {"Content-Type": content_type}, form + b"\r\n--b--\r\n"
+        await http.post("/v1/provenance/detect", content=content, headers=headers)
 
-    await _repeat(4, post)
+    await _repeat(4, url, key, post)
 
 
 async def closing_sockets(url: str, key: str) -> None:
@@ -438,11 +428,9 @@ async def closing_sockets(url: str, key: str) -> None:
 
 async def broken_off(url: str, key: str) -> None:
     """Ask for more contexts than the key may have, and break off while they are opened."""
-    address = f"ws{url.removeprefix('http')}/v1/tts/ws"
-    headers = {"Authorization": f"Bearer {key}"}
 
     async def ask() -> None:
-        async with connect(address, additional_headers=headers) as socket:
+        async with _connect(url, key) as socket:
             for number in range(2 * CONTEXTS):
                 await socket.send(json.dumps({"type": "context.open", "context_id": str(number)}))
             _note(_kind_of(await socket.recv()))
@@ -454,10 +442,8 @@ async def broken_off(url: str, key: str) -> None:
 
 async def empty_utterances(url: str, key: str) -> None:
     """End utterances of vLLM-Omni's dialect behind one that is being spoken."""
-    address = f"ws{url.removeprefix('http')}/v1/audio/speech/stream"
-    headers = {"Authorization": f"Bearer {key}"}
     text = {"type": "input.text", "text": "This is a long text. " * 900}
-    async with connect(address, additional_headers=headers) as socket:
+    async with _connect(url, key, "/v1/audio/speech/stream") as socket:
         reading = asyncio.create_task(_read(socket))
         for message in ({"type": "session.config"}, text):
             await socket.send(json.dumps(message))
@@ -529,25 +515,22 @@ async def bombs(url: str, key: str) -> None:
 
 async def lists(url: str, key: str) -> None:
     """Ask for the voices, for voices that are none, and for metrics, which a key may not see."""
-    headers = {"Authorization": f"Bearer {key}"}
     names = itertools.cycle("abcdefghij")
 
     async def ask(http: httpx.AsyncClient) -> None:
         body = {"input": "Hello.", "voice": next(names) * 64}
-        await http.get(f"{url}/v1/audio/voices", headers=headers)
-        await http.post(f"{url}/v1/audio/speech", json=body, headers=headers)
-        await http.get(f"{url}/metrics", headers=headers)
+        await http.get("/v1/audio/voices")
+        await http.post("/v1/audio/speech", json=body)
+        await http.get("/metrics")
 
-    await _repeat(8, ask)
+    await _repeat(8, url, key, ask)
 
 
 async def batches(url: str, key: str) -> None:
     """Have 64 files made by each of four requests, which come as one answer."""
     text = "This is a sentence of a long text. " * 8
     body = {"items": [{"input": text, "response_format": "wav", "language": "en"}] * 64}
-    headers = {"Authorization": f"Bearer {key}"}
-    place = f"{url}/v1/audio/speech/batch"
-    await _repeat(4, lambda http: http.post(place, json=body, headers=headers))
+    await _repeat(4, url, key, lambda http: http.post("/v1/audio/speech/batch", json=body))
 
 
 async def random_bytes(url: str, key: str) -> None:
@@ -576,14 +559,18 @@ ATTACKS: dict[str, Attack] = {
     "headings": Attack(texts("# a\n" * 5_000)),
     "files, mp3": Attack(files("mp3"), ("200",)),
     "files, aac": Attack(files("aac"), ("200",)),
-    "open and cancel": Attack(open_and_cancel, ("done",)),
+    "open and cancel": Attack(cancelled(_english, "A row for me, please. And"), ("done",)),
     "idle sockets": Attack(idle_sockets, ("ready",)),
-    "ended texts": Attack(ended_texts, ("done",)),
+    # Texts that the server keeps for `cut`.
+    "ended texts": Attack(cancelled(_english, "日本 " * 6_000, wait_s=0.01), ("done",)),
     "uploads": Attack(uploads, ("200", "429")),
     "tiny texts": Attack(tiny_texts),
-    "odd options": Attack(odd_options, ("error invalid_voice", "error invalid_param")),
+    "odd options": Attack(
+        cancelled(lambda number: _ODD[number % len(_ODD)], "Is it open?", wait_s=0),
+        ("error invalid_voice", "error invalid_param"),
+    ),
     "cuts": Attack(cuts, ("cut",)),
-    "lexicons": Attack(lexicons, ("done",)),
+    "lexicons": Attack(cancelled(_own_lexicon, "w{}x7 and more. " * 99), ("done",)),
     "no reader": Attack(no_reader, ("connected",)),
     "pings": Attack(pings, ("ready",)),
     "unfinished frames": Attack(unfinished_frames, ("101",)),

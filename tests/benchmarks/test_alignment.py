@@ -1,20 +1,16 @@
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
-import numpy as np
 import pytest
 
-from benchmarks.alignment import methods
 from benchmarks.alignment.conditions import conditions
-from benchmarks.alignment.cuts import errors_ms
 from benchmarks.alignment.playback import BARGE_IN_S, play
 from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
 from testbed.known_speech import KnownSpeech, espeak
 from testbed.recordings import RecordingsMissingError, telephone_prompts
 from testbed.sentences import ENGLISH
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
-from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +46,3 @@ def test_barge_ins_cover_the_whole_context(spoken: KnownSpeech, rtf: float) -> N
     assert {round(b - a) for a, b in pairwise(played[:-1])} == {round(BARGE_IN_S * SAMPLE_RATE_HZ)}
     assert [word.word for word in playback.words] == [word.word for word in spoken.words]
     assert playback.late == 0
-
-
-def test_the_simulated_forced_aligner_is_as_good_as_published() -> None:
-    """Its mean error is 32 ms; its times are steps of 80 ms, in order."""
-    random = Random(3)
-    contexts = [espeak(text, "en", "f2", 1.5) for text in ENGLISH]
-    times = [methods.forced_times(spoken, random) for spoken in contexts]
-    errors = [errors_ms(ours, spoken.words) for ours, spoken in zip(times, contexts, strict=True)]
-    assert np.concatenate(errors).mean() == pytest.approx(32.4, abs=4)
-    rows = [row.start_sample for row in times[0]]
-    assert rows == sorted(rows)
-    assert all(samples_to_ms(row) % 80 == 0 for row in rows[:-1])

@@ -2,10 +2,12 @@
 
 import json
 import random
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,10 @@ from benchmarks.bargein.run import complaints_about, run
 from benchmarks.bargein.stock import stock_services
 from benchmarks.bargein.truth import Speech, heard_of, trace
 from testbed.papers import ROOT, table_rows
+from testbed.segment_driving import Driver
+from testbed.throttled import Throttle, Throttled
 from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.espeak.engine import EspeakEngine
 from voiceagent_tts.plugins.bench.bargein.heard import HEARD_SAMPLES
 from voiceagent_tts.plugins.bench.bargein.run import host_of
 from voiceagent_tts.plugins.bench.bargein.services import own_services
@@ -123,6 +128,23 @@ def test_the_table_of_interruptions_has_the_figures_of_the_last_runs() -> None:
         for row, name in ROWS
     ]
     assert table_rows("docs/numbers.md", "voice and engine") == expected
+
+
+def test_each_engine_has_the_faults_of_its_condition() -> None:
+    """A clone of a noisy recording has the noise that it names, in its pauses too."""
+    throttles = {
+        each.name: Throttle(**dict(each.server.throttle))
+        for each in chosen_conditions(is_quick=False, only="")
+    }
+    noise_rms = throttles["clone of a noisy recording, RTF 0.5"].noise_rms
+
+    def quietest_rms(throttle: Throttle) -> float:
+        pcm = Driver(partial(Throttled, EspeakEngine, throttle=throttle)).speak("Well. Good!")
+        blocks = np.frombuffer(pcm, "<i2")[: len(pcm) // 2400 * 1200].reshape(-1, 1200)
+        return float(np.sqrt(np.square(blocks.astype(np.float64)).mean(axis=1).min()))
+
+    assert quietest_rms(Throttle()) < 10
+    assert quietest_rms(Throttle(noise_rms=noise_rms)) == pytest.approx(noise_rms, rel=0.3)
 
 
 # A whole run

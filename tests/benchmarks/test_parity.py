@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import typer
 
-from benchmarks.parity import run
-from benchmarks.parity.run import main
+from benchmarks.parity import __main__ as parity
 from testbed.parity_reference import REFERENCE, all_cases
 
 CHOSEN = ("base-0b6-01", "base-0b6-14", "voice_design-1b7-01")
@@ -23,7 +22,7 @@ Change = Callable[[dict[str, np.ndarray]], None]
 @pytest.fixture(autouse=True)
 def few_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decode each sound in two partitions; the benchmark as a program tries all of them."""
-    monkeypatch.setattr(run, "PARTITIONS", 2)
+    monkeypatch.setattr(parity, "PARTITIONS", 2)
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def status_of(folder: Path) -> object:
         patch.object(sys, "argv", ["parity", "--reference", str(folder)]),
         pytest.raises(SystemExit) as ended,
     ):
-        typer.run(main)
+        typer.run(parity.main)
     return ended.value.code
 
 

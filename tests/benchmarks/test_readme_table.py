@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service.peers import peers
-from benchmarks.service.readme_table import END, FIGURES, README, START, put, table_of
+from benchmarks.service.readme_table import END, FIGURES, README, START, peers, put, table_of
 from voiceagent_tts.plugins.bench.callers import Section
 from voiceagent_tts.plugins.bench.document import flat
 from voiceagent_tts.plugins.bench.loads import Load, Style

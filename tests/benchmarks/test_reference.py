@@ -24,19 +24,19 @@ class KeptChild(Child):
 class BothOurs(Sides):
     """Uses our engine in place of the official package, which is not installed here."""
 
-    kept: ClassVar[dict[tuple[str, str], KeptChild]] = {}
+    kept: ClassVar[dict[str, KeptChild]] = {}
 
-    def official(self, precision: str) -> Child:
+    def official(self) -> Child:
         """Start our engine's rows."""
-        return self.ours("float32", "plain")
+        return self.ours()
 
-    def ours(self, precision: str, layout: str = "packed") -> Child:
+    def ours(self, precision: str = "float32") -> Child:
         """Start our engine's rows, or use those of an earlier test."""
-        key = precision, layout
-        given = str(self.checkpoint), precision, layout, "ryan"
-        if key not in self.kept:
-            self.kept[key] = KeptChild("benchmarks.engine.our_speaker.load", *given, threads=1)
-        return self.kept[key]
+        given = str(self.checkpoint), precision, "ryan"
+        if precision not in self.kept:
+            load = "benchmarks.engine.our_speaker.load"
+            self.kept[precision] = KeptChild(load, *given, threads=1)
+        return self.kept[precision]
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,10 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
 
 def test_both_sides_have_as_many_turns(sides: Sides) -> None:
     """Each round gives one figure per side, of calls that made as many frames as asked."""
-    with sides.ours("float32") as child:
+    with sides.ours() as child:
         long = sides.speak(child, 9)
     assert long.frames == 9 and 0 < long.first_audio_s < long.total_s and long.peak_mb > 50
-    result = sides.hold(contests("auto")[1], 3, 6)
+    result = sides.hold(contests("auto")[0], 3, 6)
     assert len(result.official_ms) == len(result.our_ms) == 3
 
 
@@ -63,7 +63,7 @@ def test_a_precision_is_held_against_float32(sides: Sides) -> None:
 
 def test_ratios_are_official_over_ours() -> None:
     """Ratios are official medians divided by ours; above one ours is faster."""
-    ours_ms = (200.0, 100.0, 80.0, 40.0, 50.0, 400.0)
+    ours_ms = (200.0, 100.0, 80.0, 40.0)
     results = [
         Result(contest, [300.0, 100.0, 200.0], [ours] * 3)
         for contest, ours in zip(contests("int8"), ours_ms, strict=True)
@@ -71,5 +71,5 @@ def test_ratios_are_official_over_ours() -> None:
     long = Speech(125, 60.0, 60.0, 6000.0), Speech(125, 0.5, 30.0, 5000.0)
     found = figures(results, long, 0.97)
     ratios = [value for name, value in found.items() if name.startswith("frames_ratio")]
-    assert ratios == [1.0, 2.0, 2.5, 5.0, 4.0, 0.5]
+    assert ratios == [1.0, 2.0, 2.5, 5.0]
     assert (found["first_audio_ratio"], found["memory_ratio"]) == (120.0, 1.2)

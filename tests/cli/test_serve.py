@@ -96,7 +96,7 @@ async def test_serve_names_an_address_that_opens(host: str, shown: str, tmp_path
 async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -> None:
     """A signal ends a server whose engine is still starting, and ends that process, too."""
     silent = {VARIABLE: '{"is_silent": true}', "PYTHONPATH": str(ROOT)}  # never ready
-    program = "testbed.throttled_server"
+    program = "testbed.throttling"
     process = await start(
         "serve", "--port", "0", folder=tmp_path, environment=silent, module=program
     )

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import yaml
 
 from testbed.missing import require_program
 from testbed.promql import metrics_in, scraped_names
-from testbed.waiting import PATIENCE_S, until
+from testbed.waiting import PATIENCE_S, until, wait_until
 from voiceagent_tts.server.serve import RunningServer
 
 
@@ -56,10 +55,7 @@ class PrometheusProcess:
             f"--storage.tsdb.path={self._folder / 'data'}", "--log.level=warn",
         ]  # fmt: skip
         self._process = subprocess.Popen(argv)
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._is_ready():
-            assert time.monotonic() < deadline, "Prometheus does not start"
-            time.sleep(0.05)
+        wait_until(self._is_ready, "Prometheus starts")
         return self
 
     def _is_ready(self) -> bool:

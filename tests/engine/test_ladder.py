@@ -13,13 +13,13 @@ from testbed.failing_gpu import (
     ILLEGAL_ACCESS,
     INVALIDATED,
     TOO_SMALL,
+    VARIABLE,
     FailingGpu,
+    FailingSpec,
     FaultPoint,
     failing_gpu,
     rung_of_this_process,
 )
-from testbed.failing_worker import VARIABLE as FAULTS
-from testbed.failing_worker import FailingSpec
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine import ladder
 from voiceagent_tts.engine.engine import Qwen3Engine
@@ -172,7 +172,7 @@ def test_what_cannot_run_ends_with_its_first_cause(
 
 def supervised(*by_rung: Faults) -> Supervisor:
     """Return the supervisor of a real worker process whose GPU has these faults on each rung."""
-    environment = {FAULTS: json.dumps(by_rung)}
+    environment = {VARIABLE: json.dumps(by_rung)}
     return Supervisor(FailingSpec("qwen3", asdict(OPTIONS), environment=environment))
 
 

@@ -85,7 +85,7 @@ async def test_each_segment_is_a_request(start: Start, upstream: ScriptedUpstrea
             "pcm",
         )
         assert (request["instructions"], request["lang_code"]) == ("calm", "a")
-    assert set(upstream.keys) == {"bearer k-1"}
+    assert set(upstream.keys) == {"Bearer k-1"}
     assert upstream.most_at_once == 1
 
 

@@ -1,13 +1,17 @@
-"""Build a CustomVoice model of any size with random weights, in memory only.
+"""Build a CustomVoice model of any size with random weights, in memory or in a folder.
 
-It loads wherever a model's folder loads. The cost of a step does not depend on the values of the
-weights, so timings are representative; the audio is noise. Each tensor is drawn from its own seed,
-so every load of a model, in any precision and on any device, has equal weights. The end-of-speech
-code is as unlikely as the median code. Needs torch, numpy and tokenizers only.
+It loads wherever a model's folder loads; a folder of it loads in the official package, too. The
+cost of a step does not depend on the values of the weights, so timings are representative; the
+audio is noise. Each tensor is drawn from its own seed, so every load of a model, in any precision
+and on any device, has equal weights. The end-of-speech code is as unlikely as the median code, so
+speech usually reaches its frame limit. In memory it needs torch, numpy and tokenizers only. Nothing
+is downloaded.
 """
 
+import json
+import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -15,39 +19,30 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from benchmarks.random_models.tiny import TINY_CODEC, tiny_model
 from benchmarks.random_models.vocabulary import write_tokenizer
-from testbed.published import CODEC, GENERATION, SIZES, model_config
+from testbed.published import (
+    CODEC,
+    CODEC_PREPROCESSOR,
+    GENERATION,
+    PREPROCESSOR,
+    SIZES,
+    model_config,
+)
 from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.config import CodecConfig, GenerationConfig, ModelConfig
+from voiceagent_tts.model.config import CODEC_FOLDER, CodecConfig, GenerationConfig, ModelConfig
 from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.products import pack
 from voiceagent_tts.model.tokenizer import Tokenizer
 
+_TINY = Path(__file__).parents[2] / "tests" / "reference" / "custom_voice-1b7"
 _HEAD = "talker.codec_head.weight"
 _ONES = ("norm.weight", "ln_post.weight", "cluster_usage", "initialized")
 _SPREAD = 0.02
+_META = torch.device("meta")
 _Config = TypeVar("_Config")
-
-
-def random_tensor(
-    key: str, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
-) -> Tensor:
-    """Draw small normal numbers; ones for norms and counts, so that signals keep their size.
-
-    Args:
-        key: name of the tensor in a checkpoint.
-        shape: of the tensor.
-        dtype: of the tensor.
-        generator: source of the numbers, on the device of the result.
-    """
-    if key.endswith(_ONES):
-        return torch.ones(shape, dtype=dtype, device=generator.device)
-    numbers = torch.empty(shape, dtype=dtype, device=generator.device)
-    return numbers.normal_(0, _SPREAD, generator=generator)
 
 
 def config_of(kind: type[_Config], values: Mapping[str, Any]) -> _Config:
@@ -119,14 +114,68 @@ class RandomModel:
             pack(decoder)
         return Codec(self.codec_config, decoder)
 
+    def ready_folder(self, folder: Path) -> Path:
+        """Return `folder`, after writing the model into it if it does not exist.
+
+        The folder appears only when complete, so an interrupted run starts again.
+        """
+        if not folder.exists():
+            partial = folder.with_name(f"{folder.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            self._write(partial)
+            partial.rename(folder)
+        return folder
+
+    def _write(self, folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        codec_folder = folder / CODEC_FOLDER
+        codec_folder.mkdir(parents=True)
+        for path, value in {
+            folder / "config.json": self.model,
+            folder / "generation_config.json": GENERATION,
+            folder / "preprocessor_config.json": PREPROCESSOR,
+            codec_folder / "config.json": self.codec_json,
+            codec_folder / "preprocessor_config.json": CODEC_PREPROCESSOR,
+        }.items():
+            path.write_text(json.dumps(value, ensure_ascii=False, indent=1), "utf-8")
+        write_tokenizer(folder, self.config)
+        network = build_network(self.config, torch.float32, _META, "sdpa")
+        for place, weights, dtype in (
+            (folder, network.weights(), torch.bfloat16),
+            (codec_folder, self._codec_weights(), torch.float32),
+        ):
+            tensors = {key: self._random(key, each, dtype).cpu() for key, each in weights}
+            save_file(tensors, place / "model.safetensors", {"format": "pt"})
+
+    def _codec_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield what a codec's file has, without values: also what only encoding needs."""
+        from voiceagent_tts.plugins.recordings.codec_encoder import CodecEncoder
+
+        config = self.codec_config
+        with building(torch.float32, _META):
+            yield from CodecDecoder(config.decoder_config).weights()
+            encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
+            yield from encoder.weights()
+        width = config.decoder_config.codebook_dim
+        for quantizer in ("rvq_first", "rvq_rest"):
+            key = f"decoder.quantizer.{quantizer}.input_proj.weight"
+            yield key, torch.empty(width // 2, width, 1, device=_META)
+
     def _fill(self, weights: Weights, dtype: torch.dtype) -> None:
-        generator = torch.Generator(self.device)
         for key, target in weights:
-            generator.manual_seed(zlib.crc32(key.encode()))
-            numbers = random_tensor(key, tuple(target.shape), dtype, generator)
-            if key == _HEAD:
-                numbers[self.config.talker_config.codec_eos_token_id] = 0
-            target.copy_(numbers)
+            target.copy_(self._random(key, target, dtype))
+
+    def _random(self, key: str, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """Draw small normal numbers; ones for norms and counts, so that signals keep their size."""
+        numbers = torch.empty(like.shape, dtype=dtype, device=self.device)
+        if key.endswith(_ONES):
+            return numbers.fill_(1)
+        generator = torch.Generator(self.device).manual_seed(zlib.crc32(key.encode()))
+        numbers.normal_(0, _SPREAD, generator=generator)
+        if key == _HEAD:
+            numbers[self.config.talker_config.codec_eos_token_id] = 0
+        return numbers
 
     def _tokenizer(self) -> Tokenizer:
         folder = self.tokenizer_folder
@@ -151,5 +200,12 @@ def published_random_model(size: str, folder: Path, device: str) -> RandomModel:
 
 
 def tiny_random_model(folder: Path) -> RandomModel:
-    """Return a tiny random model for CPUs; `folder` is for the tokenizer's files."""
-    return RandomModel("tiny", tiny_model(), TINY_CODEC, folder / "tiny-tokenizer")
+    """Return a model of the sizes of a test's checkpoint, for CPUs.
+
+    A benchmark runs the code paths of the published sizes with it, but its figures are meaningless.
+    `folder` is for the tokenizer's files.
+    """
+    model, codec = (
+        json.loads((_TINY / part / "config.json").read_text()) for part in ("", CODEC_FOLDER)
+    )
+    return RandomModel("tiny", model, codec, folder / "tiny-tokenizer")
