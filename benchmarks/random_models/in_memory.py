@@ -18,7 +18,6 @@ from torch import Tensor
 from benchmarks.random_models.tiny import TINY_CODEC, tiny_model
 from benchmarks.random_models.vocabulary import write_tokenizer
 from testbed.published import CODEC, GENERATION, SIZES, model_config
-from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
@@ -96,13 +95,12 @@ class RandomModel:
         self,
         dtype: torch.dtype,
         device: torch.device,
-        backend: AttentionBackend = "sdpa",
         *,
         kernels: Kernels = "plain",
         is_packed: bool = True,
     ) -> Checkpoint:
         """Make talker and code predictor; arguments as of `load_checkpoint`."""
-        network = build_network(self.config, dtype, device, backend, kernels)
+        network = build_network(self.config, dtype, device, kernels)
         self._fill(network.weights(), torch.bfloat16)
         network.code_predictor.fold(network.talker.codec_embedding)
         if is_packed:

@@ -12,7 +12,6 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.engine.device_choice import (
     accept_fault,
     check_bits,
-    choose_attention,
     choose_dtype,
     choose_kernels,
     replace_codec_products,
@@ -27,7 +26,6 @@ from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.hub import find_model, fingerprint
-from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import ModelConfig, read_model_config
@@ -58,7 +56,6 @@ class ModelSource(Protocol):
         self,
         dtype: torch.dtype,
         device: torch.device,
-        backend: AttentionBackend,
         *,
         kernels: Kernels,
         is_packed: bool,
@@ -91,15 +88,12 @@ class FolderSource:
         self,
         dtype: torch.dtype,
         device: torch.device,
-        backend: AttentionBackend,
         *,
         kernels: Kernels,
         is_packed: bool,
     ) -> Checkpoint:
         """Read the weights from safetensors files."""
-        return load_checkpoint(
-            self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
-        )
+        return load_checkpoint(self.folder, dtype, device, kernels=kernels, is_packed=is_packed)
 
     def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
         """Read the codec that the folder contains."""
@@ -159,7 +153,6 @@ def _load_network(
     checkpoint = source.checkpoint(
         dtype,
         device,
-        choose_attention(options, kernels, dtype, device),
         kernels=kernels,
         is_packed=False,
     )

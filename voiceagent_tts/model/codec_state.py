@@ -140,8 +140,7 @@ class DecodeCall:
         return Keys(
             self._select(layer_keys),
             self._select(layer_values),
-            lengths=self._state.ring_frames,
-            mask=self._mask,
+            self._mask,
         )
 
     def rings(self, layer: int) -> tuple[Tensor, Tensor]:
