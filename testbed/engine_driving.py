@@ -13,7 +13,6 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner, StepCost
-from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import Sizes
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
@@ -66,7 +65,6 @@ class Driver:
         parts: checkpoint and codec to use instead of `model`.
         pages: number of KV pages; by default enough for all rows.
         sizes: sizes of passes and codec calls; by default none are padded.
-        pace: pace of the scheduler.
         step_s: seconds by which each step advances the engine's clock. With a frame's length the
             engine just keeps up with speech, so frames are decoded one by one.
         costs: measured costs of a warm-up, for the scheduler.
@@ -80,7 +78,6 @@ class Driver:
         parts: tuple[Checkpoint, Codec] | None = None,
         pages: int | None = None,
         sizes: Sizes | None = None,
-        pace: Pace | None = None,
         step_s: float = FRAME_S,
         costs: tuple[StepCost, ...] = (),
     ) -> None:
@@ -99,8 +96,7 @@ class Driver:
             self.runner,
             self.voices,
             model,
-            pace,
-            lambda: self.now,
+            clock=lambda: self.now,
         )
 
     def _take(self) -> list[Command]:
