@@ -1,6 +1,6 @@
 """Loads hibari: its voices, and how many rows this CPU can speak."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from voiceagent_tts.hibari.network import Network
@@ -21,52 +21,42 @@ from voiceagent_tts.seam.events import VoiceDetails
 _TRIAL = Trial("This sentence tells how fast this machine can speak, before anyone listens.", 5)
 
 
-@dataclass(frozen=True, slots=True)
-class HibariOptions:
-    """Settings of an engine.
+def load_hibari(
+    inbox: Inbox,
+    outbox: Outbox,
+    *,
+    models: Sequence[str] = (),
+    rows: int | None = None,
+    threads: int | None = None,
+) -> PhonemeEngine:
+    """Load voices by name, the default first; by default all that are on this machine.
 
-    Attributes:
-        models: names of voices, the default first. Default: all that are on this machine.
-        rows: maximum number of contexts at a time. Default: as many as this CPU speaks in real
-            time, measured at start, at most 512.
-        threads: rows that are computed at the same time. Default: one for each core.
-    """
-
-    models: tuple[str, ...] = ()
-    rows: int | None = None
-    threads: int | None = None
-
-
-def load_hibari(options: HibariOptions, inbox: Inbox, outbox: Outbox) -> PhonemeEngine:
-    """Load the voices, and measure the CPU unless the number of rows is given.
+    By default as many contexts may be open as this CPU speaks in real time, measured at start, at
+    most 512. `threads` rows are computed at the same time, by default one for each core.
 
     Raises:
         CheckpointError: the package is missing, a voice is unknown, or its file is neither here nor
             can be downloaded.
     """
-    voices = load_voices(tuple(options.models))
     return make_engine(
         inbox,
         outbox,
-        voices,
+        load_voices(models),
         _TRIAL,
         name="hibari",
         model=f"hibari-tts {version('hibari-tts')}",
-        rows=options.rows,
-        threads=options.threads,
+        rows=rows,
+        threads=threads,
     )
 
 
-def load_voices(names: tuple[str, ...]) -> dict[str, LoadedVoice]:
+def load_voices(names: Sequence[str]) -> dict[str, LoadedVoice]:
     """Load voices by name, or all that are on this machine."""
-    pronouncers: dict[bool, EnglishPronouncer] = {}
-    return {voice.name: _load(voice, pronouncers) for voice in _chosen(names)}
-
-
-def _chosen(names: tuple[str, ...]) -> list[PublishedVoice]:
     for name in names:
         fetch(name)
-    return [published_voices()[name] for name in names] or stored_voices()
+    chosen = [published_voices()[name] for name in names] or stored_voices()
+    pronouncers: dict[bool, EnglishPronouncer] = {}
+    return {voice.name: _load(voice, pronouncers) for voice in chosen}
 
 
 def _load(published: PublishedVoice, pronouncers: dict[bool, EnglishPronouncer]) -> LoadedVoice:

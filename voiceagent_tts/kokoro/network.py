@@ -114,8 +114,8 @@ class Graph:
         try:
             content = model.read_bytes()
             # Exports name them differently: `tokens` or `input_ids`, `audio` or `waveform`.
-            self._tokens = (set(graph.input_names(content)) - {"style", "speed"}).pop()
-            outputs = graph.output_names(content)
+            inputs, outputs = graph.input_and_output_names(content)
+            self._tokens = (set(inputs) - {"style", "speed"}).pop()
             first = ([self._tokens, "style", "speed"], [_DURATIONS, *_TENSORS])
             second = ([*_TENSORS, "style"], outputs)
             self._prosody = graph.session(graph.cut(content, *first), provider)

@@ -24,7 +24,6 @@ from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.plugins.forced.clip_times import Tail, make_monotonic, spread_starts
 from voiceagent_tts.plugins.forced.prompt import (
-    LANGUAGES,
     LONGEST_SAMPLES,
     Clip,
     PromptTokens,
@@ -80,8 +79,6 @@ class _Span:
 class ForcedAligner:
     """Aligns clips with one network; used by one thread at a time."""
 
-    languages = LANGUAGES
-
     def __init__(
         self, network: "Qwen3ASRForTokenClassification", processor: "Qwen3ASRProcessor"
     ) -> None:
@@ -110,7 +107,7 @@ class ForcedAligner:
             crowd its last 200 ms; the words of a clip without audio are at 0.
 
         Raises:
-            InvalidRequestError: a language is none of `languages`.
+            InvalidRequestError: a language is none of `LANGUAGES`.
             RuntimeError: the device failed; `torch.OutOfMemoryError` if its memory is full.
         """
         units = [split_units(clip.words, check_language(clip.language)) for clip in clips]

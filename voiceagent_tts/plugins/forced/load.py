@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,33 +33,27 @@ _CPU_PACING = Pacing(pass_samples=8 * SAMPLE_RATE_HZ, step_samples=10 * SAMPLE_R
 heartbeat timeout."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForcedOptions:
-    """What to load, and onto which device.
+def load_forced(
+    inbox: AlignInbox,
+    outbox: AlignOutbox,
+    *,
+    model: str,
+    device: str | None = None,
+    engine_devices: Sequence[str | None] = (),
+    threads: int | None = None,
+) -> ForcedSessions:
+    """Load the aligner of a worker process, from a folder or by the id of a downloaded model.
 
-    Attributes:
-        model: folder of a Qwen3-ForcedAligner, or the id of a downloaded one.
-        device: `cpu`, `cuda`, `cuda:1`; None for a GPU without an engine, else the CPU.
-        engine_devices: devices of all engines, as their own options name them.
-        threads: CPU threads; None for PyTorch's default.
-    """
-
-    model: str
-    device: str | None = None
-    engine_devices: Sequence[str | None] = ()
-    threads: int | None = None
-
-
-def load_forced(options: ForcedOptions, inbox: AlignInbox, outbox: AlignOutbox) -> ForcedSessions:
-    """Load the aligner of a worker process.
+    The device is `cpu`, `cuda` or `cuda:N`; by default a GPU without an engine, of those that
+    engines name as `engine_devices`, else the CPU. Without `threads` PyTorch chooses their number.
 
     Raises:
         CheckpointError: a file or a key is missing, or it is another model.
     """
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    placement = place_aligner(options.device, options.engine_devices)
-    aligner = load_aligner(options.model, placement.device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    placement = place_aligner(device, engine_devices)
+    aligner = load_aligner(model, placement.device)
     pacing = _CPU_PACING if placement.device == "cpu" else _GPU_PACING
     return ForcedSessions(inbox, outbox, aligner, pacing, placement.reason)
 

@@ -5,7 +5,7 @@ A state belongs to the weights that made it. `pocket-tts` publishes the states o
 each of its models. A clone's file holds one state for each model that it was made for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -59,7 +59,7 @@ class VoiceStates:
     rows that speak need not wait for it.
     """
 
-    def __init__(self, models: tuple[str, ...], clones: VoiceFolder) -> None:
+    def __init__(self, models: Sequence[str], clones: VoiceFolder) -> None:
         self.details = voices_for(models)
         self._names = frozenset(voice.name for voice in self.details)
         self._clones = clones
