@@ -205,7 +205,7 @@ class Simulation:
 
     def _sound(self, listener: Listener, active: ActiveSequence, frames: int) -> None:
         if listener.context.active is active:
-            active.receive_audio(frames)
+            active.decoding_frames -= frames
             listener.receive(frames, self.now)
 
     def _end_run(self, listener: Listener) -> None:

@@ -1,4 +1,4 @@
-"""Decodes frames to PCM16 beside the talker, windows of many rows in one call of the codec.
+"""Decodes frames to PCM16 in parallel with the talker, windows of many rows per codec call.
 
 Codes are read from the tensor that the talker's passes write; the audio of each row is returned in
 order. On a GPU the codec has its own stream, so that it overlaps the next decode steps, and audio
@@ -189,7 +189,7 @@ class CodecStream:
             if primed is None:
                 self._state.reset(row)
             else:
-                self._state.copy_row(row, primed, 0)
+                self._state.copy_row(row, primed)
 
     def drop(self, row: int) -> None:
         """Discard the row's audio in flight when it arrives."""

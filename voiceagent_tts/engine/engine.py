@@ -185,7 +185,7 @@ class Qwen3Engine:
     def _cancel(self, id: int, context: OpenContext | None) -> None:
         if context is not None:
             lead_s = context.generated_lead_s(self._clock())
-            self._counts.discarded_s += lead_s * context.options.speed
+            self._counts.discarded_seconds += lead_s * context.options.speed
             self._publisher.drop(context)
         self._outbox(Cancelled(id))
 

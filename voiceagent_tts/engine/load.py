@@ -1,4 +1,4 @@
-"""Loads an engine: reads the model, and makes its runner and what speaks with it."""
+"""Loads an engine: reads the model, makes its runner, and builds the engine around it."""
 
 import logging
 import math

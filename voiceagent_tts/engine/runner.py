@@ -287,11 +287,8 @@ class Runner:
     ) -> None:
         """Start a prompt in a free row, with the next step; arguments as in `Batch.join`.
 
-        `sampling` is within the checkpoint's recommendation, with any seed. Audio continues from
-        `primed`, by default from silence.
-
-        Raises:
-            InvalidRequestError: `sampling` is outside what the samplers were built for.
+        `sampling` is the checkpoint's recommendation, with any seed. Audio continues from `primed`,
+        by default from silence.
         """
         assert prefix is None or prefix.begins(prompt)
         with self._stream.entered():

@@ -157,7 +157,7 @@ class Scheduler:
         is_beyond = len(active.pages) >= active.likely_pages
         has_listeners = not all(other.is_batch for other in contexts)
         leaves_share = context.is_batch and is_beyond and has_listeners
-        if self.memory.extend(active, leaves_share * (pages - _batch_share(pages))):
+        if self.memory.extend(active, pages - _batch_share(pages) if leaves_share else 0):
             return True
         self.memory.take_back(contexts)
         return False

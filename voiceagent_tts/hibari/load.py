@@ -61,7 +61,7 @@ def load_voices(names: Sequence[str]) -> dict[str, LoadedVoice]:
 
 def _load(published: PublishedVoice, pronouncers: dict[bool, EnglishPronouncer]) -> LoadedVoice:
     network = Network(published.file, assets() / "vocab.json")
-    is_british = published.is_british
+    is_british = published.language == "en-gb"
     if is_british not in pronouncers:
         pronouncers[is_british] = EnglishPronouncer(network.knows, is_british=is_british)
     details = VoiceDetails(published.name, "speaker", published.language, published.gender)

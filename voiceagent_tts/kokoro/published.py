@@ -1,6 +1,6 @@
 """The published voices of Kokoro and the files that they are loaded from.
 
-The server process reads this module too: it needs neither the network nor ONNX Runtime.
+The server process also imports this module, which needs neither the network nor ONNX Runtime.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from voiceagent_tts.hub import ModelId, damaged_files, download_model, stored_fo
 from voiceagent_tts.seam.events import VoiceDetails
 
 NAME = "kokoro"
-"""Of the published files, where a user names a model to download."""
+"""Name of the published files in `models download`."""
 _PACKAGES = ("hibari", "espeakng_loader", "onnxruntime", "huggingface_hub")
 
 _LANGUAGES = {"a": "en-us", "b": "en-gb", "e": "es", "f": "fr", "h": "hi", "i": "it", "p": "pt-br"}
@@ -48,7 +48,7 @@ PUBLISHED = ModelId(
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What Kokoro is loaded from: the ONNX file, and the folder with `NAME.bin` of each voice."""
+    """The files of Kokoro: the ONNX file, and the folder with `NAME.bin` of each voice."""
 
     model: Path
     voices: Path

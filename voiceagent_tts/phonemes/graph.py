@@ -1,7 +1,7 @@
 """Cuts a part out of an ONNX graph, from some of its tensors to others, and runs it.
 
 A graph that is run in parts gives its first result sooner than one that is run as a whole. The file
-is read as what it is, nested protocol buffers, so the package `onnx` is not needed.
+is parsed as nested protocol buffers, so the package `onnx` is not needed.
 
 Source: `onnx.proto3` of ONNX (field numbers), and the encoding of protocol buffers.
 """
@@ -13,7 +13,7 @@ from voiceagent_tts.errors import CheckpointError
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 Provider = str | tuple[str, dict[str, int]]
-"""What runs a graph, as ONNX Runtime names it, with its options."""
+"""Execution provider of ONNX Runtime: its name, or its name and options."""
 
 _GRAPH = 7  # field of ModelProto
 _NODE, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # fields of GraphProto

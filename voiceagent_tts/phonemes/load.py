@@ -22,12 +22,12 @@ _MAX_LOAD = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a voice says to be measured.
+    """A text that a voice speaks to measure its speed.
 
     Attributes:
         times: how often it is said; the median counts.
-        clock: seconds that are counted. Those of the processor are the same while other programs
-            use it; a GPU needs those of the wall.
+        clock: clock that measures it. Processor time is not changed by other programs; a GPU needs
+            wall time.
     """
 
     text: str

@@ -2,8 +2,7 @@
 
 Qwen3-ForcedAligner-0.6B through transformers. The prompt has two timestamp tokens after each word,
 and the network classifies each of them into a time, in steps of 80 ms. Times out of order are
-repaired, and no word is left empty. This module knows no processes, no deadlines and no other
-aligner.
+repaired, and no word is left empty.
 
 Source: arXiv 2601.21337, section 3 (Qwen3-ForcedAligner).
 """
@@ -65,15 +64,6 @@ class _ClipInput:
     features: Tensor
     frames: int
     ids: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Where the model places a word, in samples of its clip."""
-
-    word: Word
-    start: int
-    end: int
 
 
 class ForcedAligner:
@@ -214,22 +204,19 @@ def _timestamps(
     samples = len(clip.pcm) // BYTES_PER_SAMPLE
     spans = list(chain.from_iterable(map(_divide, units, times[::2], times[1::2])))
     starts = spread_starts(
-        [min(span.start, samples) for span in spans], _MIN_WORD_SAMPLES, samples, _TAIL
+        [min(start, samples) for _, start, _ in spans], _MIN_WORD_SAMPLES, samples, _TAIL
     )
     return tuple(
-        WordTimestamp(
-            span.word,
-            start,
-            min(max(span.end, start + _MIN_WORD_SAMPLES), following),
-            _CONFIDENCE,
+        WordTimestamp(word, start, min(max(end, start + _MIN_WORD_SAMPLES), following), _CONFIDENCE)
+        for (word, _, end), start, following in zip(
+            spans, starts, [*starts, samples][1:], strict=True
         )
-        for span, start, following in zip(spans, starts, [*starts, samples][1:], strict=True)
     )
 
 
-def _divide(unit: Unit, start: int, end: int) -> Iterator[_Span]:
-    """Divide the time of a unit among its words, in proportion to their letters."""
+def _divide(unit: Unit, start: int, end: int) -> Iterator[tuple[Word, int, int]]:
+    """Divide the samples of a unit among its words, in proportion to their letters."""
     letters = list(accumulate((len(aligner_text(word)) for word in unit), initial=0))
     borders = [start + (end - start) * count // max(letters[-1], 1) for count in letters]
     for word, (first, last) in zip(unit, pairwise(borders), strict=True):
-        yield _Span(word, first, last)
+        yield word, first, last

@@ -1,4 +1,4 @@
-"""Loading: the forced aligner's folder becomes a network on its device."""
+"""Loads the forced aligner from its folder onto its device."""
 
 import json
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def _check_model_type(folder: Path) -> None:
         raise CheckpointError(f"{path}: model_type: expected {_MODEL_TYPE}, got {model_type}")
     if "thinker_config" in config:
         raise CheckpointError(
-            f"{path}: thinker_config: expected the layout of transformers, as of {ALIGNER_ID}"
+            f"{path}: thinker_config: expected the layout of transformers, as in {ALIGNER_ID}"
         )
 
 

@@ -4,7 +4,7 @@
 
 There is no chat template around it: the model was trained on this alone, and three more tokens in
 front would shift its times. Words are the client's own, so that each time belongs to a span of the
-client's text. This module knows no network and no audio.
+client's text.
 
 Source: `encode_timestamp` of qwen-asr 0.0.6; the chat template of Qwen3-ForcedAligner-0.6B-hf,
 which renders exactly this.

@@ -2,7 +2,7 @@
 
 A context is aligned where a segment ends, and before that whenever enough new audio has arrived;
 then the end of the clip may be inside a word, and only times well before it count. Clips that are
-due at once share a forward pass. This module knows no network, no sockets and no playout.
+due at once share a forward pass.
 """
 
 from collections import deque
