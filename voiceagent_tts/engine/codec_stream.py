@@ -213,10 +213,8 @@ class CodecStream:
     def collect(self, *, is_waiting: bool, newest: int = 0) -> tuple[Sound, ...]:
         """Return the audio that was completed since the last call, at most one sound per row.
 
-        Args:
-            is_waiting: whether to wait for the oldest call in flight. If too many calls are in
-                flight, this method waits in any case.
-            newest: number of the newest calls that are left for a later collection.
+        With `is_waiting`, or with too many calls in flight, wait for the oldest one. So many of the
+        `newest` calls are left for a later collection.
         """
         if is_waiting and self._calls:
             self._calls[0].done.wait()

@@ -89,10 +89,8 @@ def rows_that_fit(
 ) -> tuple[int, MemoryNeeds]:
     """Return how many rows, at most 64, have memory for a minute each, or else 1, and the needs.
 
-    Args:
-        needs_of: returns the needs of a number of rows; raises VoiceAgentError if the memory does
-            not suffice to run their passes.
-        budget_bytes: memory that the engine may use.
+    `needs_of` returns the needs of a number of rows, or raises VoiceAgentError if the memory does
+    not suffice to run their passes.
 
     Raises:
         VoiceAgentError: the passes of a single row cannot be run.

@@ -57,8 +57,7 @@ class RunawayDetector:
     def makes_noise(self, max_frames: int | None) -> bool:
         """Whether the sequence goes on without its text, and is not silent.
 
-        Args:
-            max_frames: maximum number of frames for the text; None while the text is incomplete.
+        `max_frames` is the maximum for the text; None while the text is incomplete.
         """
         if (
             self.silent_frames >= _CYCLE_FRAMES

@@ -88,10 +88,9 @@ class GpuUsage:
         self._is_closed.set()
 
     def _read_on(self) -> None:
-        is_last = False
-        while not is_last:
+        self.latest = self._read()
+        while not self._is_closed.wait(_READ_EVERY_S):
             self.latest = self._read()
-            is_last = self._is_closed.wait(_READ_EVERY_S)
 
     def _read(self) -> dict[str, float]:
         free_bytes, total_bytes = torch.cuda.mem_get_info(self._device)

@@ -140,10 +140,8 @@ class OpenContext(EngineContext):
 class TextQueue:
     """Text that has arrived and is not read yet, in the order of each context.
 
-    Contexts take turns, in every step first those whose rows have run out of text.
-
-    Args:
-        contexts: open contexts by their number; the text of others is dropped.
+    Contexts take turns, in every step first those whose rows have run out of text. The text of
+    contexts that are no longer open is dropped.
     """
 
     def __init__(self, contexts: Mapping[int, OpenContext]) -> None:

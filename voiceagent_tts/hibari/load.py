@@ -1,5 +1,6 @@
 """Loads hibari: its voices, and how many rows this CPU can speak."""
 
+import os
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -13,7 +14,7 @@ from voiceagent_tts.hibari.published import (
 )
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
-from voiceagent_tts.phonemes.load import Trial, make_engine
+from voiceagent_tts.phonemes.load import Trial
 from voiceagent_tts.phonemes.reading import LoadedVoice
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import VoiceDetails
@@ -38,14 +39,14 @@ def load_hibari(
         CheckpointError: the package is missing, a voice is unknown, or its file is neither here nor
             can be downloaded.
     """
-    return make_engine(
+    voices, threads = load_voices(models), threads or os.cpu_count() or 1
+    return PhonemeEngine(
         inbox,
         outbox,
-        load_voices(models),
-        _TRIAL,
+        voices,
         name="hibari",
         model=f"hibari-tts {version('hibari-tts')}",
-        rows=rows,
+        max_rows=rows or _TRIAL.rows(voices, threads),
         threads=threads,
     )
 

@@ -1,6 +1,7 @@
 """Loads Kokoro: its weights, its voices, and how many rows this CPU can speak."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from voiceagent_tts.kokoro.published import SPOKEN, Files, find
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
 from voiceagent_tts.phonemes.graph import CPU, Provider, providers
-from voiceagent_tts.phonemes.load import Trial, make_engine
+from voiceagent_tts.phonemes.load import Trial
 from voiceagent_tts.phonemes.reading import LoadedVoice, Pronouncer
 from voiceagent_tts.seam.engine import Inbox, Outbox
 
@@ -46,14 +47,15 @@ def load_kokoro(
 
     chosen = providers(device, onnxruntime.get_available_providers())
     voices, provider = fastest(chosen, lambda provider: load_voices(files, provider))
-    return make_engine(
+    trial = _TRIAL if provider == CPU else replace(_TRIAL, clock=time.perf_counter)
+    threads = threads or os.cpu_count() or 1
+    return PhonemeEngine(
         inbox,
         outbox,
         voices,
-        _TRIAL if provider == CPU else replace(_TRIAL, clock=time.perf_counter),
         name="kokoro",
         model=f"Kokoro-82M v1.0, {files.model.name}",
-        rows=rows,
+        max_rows=rows or trial.rows(voices, threads),
         threads=threads,
     )
 
@@ -75,7 +77,7 @@ def fastest(
     for provider in choices:
         try:
             voices = load(provider)
-            loaded.append((trial.rtf(next(iter(voices.values()))), voices, provider))
+            loaded.append((trial.rtf(voices), voices, provider))
         except Exception as error:  # of ONNX Runtime, whose GPU may fail in many ways
             if provider == choices[-1]:
                 raise

@@ -63,12 +63,10 @@ def load_aligner(
     device: str | None = None,
     precision: Precision | None = None,
 ) -> ForcedAligner:
-    """Load a forced aligner from local files.
+    """Load a forced aligner from a folder in transformers' layout, or a downloaded model's id.
 
-    Args:
-        model: a folder in the layout of transformers, or the id of a downloaded model.
-        device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
-        precision: None for bfloat16 on a GPU and float32 elsewhere.
+    The default device is a GPU where there is one; the default precision is bfloat16 on a GPU and
+    float32 elsewhere.
 
     Raises:
         CheckpointError: a file or a key is missing, or it is another model.
