@@ -14,7 +14,7 @@ sum, and that sums are rounded once. Importing this module needs Triton.
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch.nn.functional as F
 import triton
@@ -32,9 +32,6 @@ from voiceagent_tts.model.codec_layers import (
     UpsamplingBlock,
 )
 from voiceagent_tts.model.codec_state import CodecState, DecodeCall
-
-if TYPE_CHECKING:
-    from voiceagent_tts.model.codec_decoder import CodecDecoder
 
 _BLOCK = 1024
 """Numbers that a program writes."""
@@ -201,12 +198,12 @@ class FusedCall(DecodeCall):
 
 
 class FusedSynthesis:
-    """The decoder's layers from latents to samples, with one launch between two products."""
+    """The layers of a `CodecDecoder` from latents to samples, one launch between two products."""
 
-    def __init__(self, decoder: "CodecDecoder") -> None:
+    def __init__(self, decoder: Any) -> None:  # its module imports this one
         self._upsampling = [one for one in decoder.upsampling if isinstance(one, Upsampling)]
         self._mixing = [one for one in decoder.mixing if isinstance(one, ConvNeXt)]
-        self._head = decoder.head
+        self._head: CausalConvolution = decoder.head
         self._blocks = [block for block in decoder.blocks if isinstance(block, UpsamplingBlock)]
         self._units = [
             [unit for unit in block.units if isinstance(unit, ResidualUnit)]
@@ -216,7 +213,8 @@ class FusedSynthesis:
             list(accumulate(_of(unit.mix.bias).float() for unit in units)) for units in self._units
         ]
         """Biases that the stream of a block lacks after each of its units."""
-        self._activation, self._output = decoder.activation, decoder.output
+        self._activation: SnakeBeta = decoder.activation
+        self._output: CausalConvolution = decoder.output
 
     def __call__(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, F, latent] -> [B, F * 1920, 1]."""
