@@ -62,7 +62,10 @@ class EngineSettings(SettingsGroup):
     beside: Annotated[Literal["kokoro"] | None, Needs("engine=hibari")] = None
     models: Annotated[Texts, Needs(*_WITH_MODELS)] = ()
     device: Annotated[
-        tuple[Device, ...], NoDecode, BeforeValidator(split_list), Needs("engine=qwen3")
+        tuple[Device, ...],
+        NoDecode,
+        BeforeValidator(split_list),
+        Needs("engine=qwen3", "engine=kokoro", "beside=kokoro"),
     ] = ()
     workers: Annotated[Processes, Needs(*_WITH_MODELS)] = 1
     precision: Annotated[
