@@ -203,12 +203,11 @@ def test_padding_writes_into_no_page_of_a_beginning_that_failed(
     assert batch._table.padded(np.zeros(0, int), 1) == before
 
 
-class _Impatient:
+class _Impatient(Sampler):
     """A sampler that chooses the end as soon as the rules allow, and an allowed code until then."""
 
-    bounds = SamplingBounds()
-
     def __init__(self, end: int) -> None:
+        super().__init__(SamplingBounds())
         self.end = end
 
     def sample(
