@@ -89,8 +89,9 @@ def test_an_engine_needs_only_torch_transformers_and_numpy() -> None:
         import torch
         import voiceagent_tts.engine.load
         from voiceagent_tts.model.kernels import find_fault, make_operations
+        from voiceagent_tts.model.attention import attend_sdpa
         from voiceagent_tts.engine.generate import SamplingParams, make_samplers
-        make_operations("plain")
+        make_operations("plain", attend_sdpa)
         make_samplers([SamplingParams()])
         for name in absent:  # reading a model's folder needs pydantic
             del sys.modules[name]

@@ -16,6 +16,7 @@ EVERYTHING = (*SOURCES, "livekit", "testbed", "tools", "tests")
 
 
 REACHED_THROUGH = {
+    "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
     "ray": ("deploy/ray_serve.py", "from ray import serve"),
     "opentelemetry-exporter-otlp-proto-http": ("voiceagent_tts/tracing.py", "OTLPSpanExporter"),
     "nvidia-ml-py": ("voiceagent_tts/engine/metrics.py", "torch.cuda.utilization"),

@@ -108,7 +108,7 @@ class _Upload:
 
 
 def _passes(kernels: Kernels, rows: int) -> Passes:
-    network = build_network(PUBLISHED, torch.bfloat16, _device(), kernels)
+    network = build_network(PUBLISHED, torch.bfloat16, _device(), "sdpa", kernels)
     network.code_predictor.fold(network.talker.codec_embedding)
     shapes = graph_sizes(rows, _CAPACITY, has_windows=kernels == "plain").talker
     pool = empty_pool(PUBLISHED.talker_config, rows, network.talker.codec_embedding)

@@ -26,7 +26,7 @@ from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.kernels import differences, fuse_codec
 from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
 
-_PACKAGES = ("torch", "transformers", "numpy", "triton")
+_PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3")
 _MANY_ROWS = 64
 _CARD_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
 _ROUNDS = 10

@@ -85,5 +85,8 @@ SECTIONS = {
     "engine-0.6b": _engine(90, _ROWS, size="0.6b"),
     "cap-1.7b": _cap("1.7b", 8.0),
     "cap-0.6b": _cap("0.6b", 6.0),
-    "plain": _engine(90, _VARIANT_ROWS, kernels="plain"),
+    "plain": _engine(90, _VARIANT_ROWS, attention="sdpa", kernels="plain"),
+    "flash": replace(
+        _engine(90, _VARIANT_ROWS, attention="flash", kernels="plain"), modules=("flash_attn",)
+    ),
 }

@@ -18,6 +18,7 @@ from torch import Tensor
 from benchmarks.random_models.tiny import TINY_CODEC, tiny_model
 from benchmarks.random_models.vocabulary import write_tokenizer
 from testbed.published import CODEC, GENERATION, SIZES, model_config
+from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
@@ -90,9 +91,11 @@ class RandomModel:
         """Configuration of the codec."""
         return config_of(CodecConfig, self.codec_json)
 
-    def checkpoint(self, dtype: torch.dtype, device: torch.device, kernels: Kernels) -> Checkpoint:
+    def checkpoint(
+        self, dtype: torch.dtype, device: torch.device, backend: AttentionBackend, kernels: Kernels
+    ) -> Checkpoint:
         """Make talker and code predictor."""
-        network = build_network(self.config, dtype, device, kernels)
+        network = build_network(self.config, dtype, device, backend, kernels)
         self._fill(network.weights(), torch.bfloat16)
         network.code_predictor.fold(network.talker.codec_embedding)
         generation = config_of(GenerationConfig, GENERATION)

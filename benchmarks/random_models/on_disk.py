@@ -97,7 +97,7 @@ def ready_checkpoint(
 def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Return names and shapes of a model's tensors, from its config.json."""
     config = read_model_config(folder)
-    network = build_network(config, torch.float32, META)
+    network = build_network(config, torch.float32, META, "sdpa")
     shapes = dict(_shapes(network.weights()))
     if config.has_speaker_encoder:
         with building(torch.float32, META):

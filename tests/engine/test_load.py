@@ -30,6 +30,7 @@ def load(**options: object) -> object:
     [
         ({"device": "tpu"}, "device: expected cpu, cuda or cuda:N; got 'tpu'"),
         ({"device": "cuda:99"}, "device: expected a device that PyTorch can use, got cuda:99"),
+        ({"attention": "flash"}, "flash-attn: expected bfloat16 or float16"),
         (
             {"kernels": "fused"},
             "expected kernels that work on cpu, got fused: cpu is not an NVIDIA GPU",

@@ -78,7 +78,7 @@ def _serve(config: ModelConfig) -> None:
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return x.new_zeros(*x.shape[:-1], len(weight))
 
-    network = build_network(config, torch.bfloat16, CPU, "fused")
+    network = build_network(config, torch.bfloat16, CPU, "sdpa", "fused")
     network.code_predictor.fold(network.talker.codec_embedding)
     shapes = graph_sizes(ROWS, CAPACITY, has_windows=False).talker
     pool = empty_pool(config.talker_config, ROWS, network.talker.codec_embedding)

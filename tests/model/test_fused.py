@@ -19,6 +19,7 @@ from testbed.random_weights import PUBLISHED
 from testbed.triton_here import Resources, Where
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model import kernels
+from voiceagent_tts.model.attention import Attend, attend_sdpa
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.config import TalkerConfig, read_model_config
 from voiceagent_tts.model.kernels import TOLERANCES, differences, find_fault, make_operations
@@ -151,7 +152,7 @@ def _attended(
     heads = draw(len(starts), steps, queries + 2 * groups, width).to(device)
     rotated = rotation(positions, inverse_frequencies(width, 1e6).to(device), dtype)
     memory = PagedKVCache(pool, TABLE[: len(starts)].to(device), positions, 2 * PAGE_POSITIONS)
-    operations = make_operations(kind)
+    operations = make_operations(kind, attend_sdpa)
     attended = operations.attend(heads, norm.to(device), rotated, memory, 1)
     keys, values = (held.float().cpu().nan_to_num() for held in (pool.keys, pool.values))
     return attended.float().cpu(), keys, values
@@ -258,8 +259,8 @@ class _SpoiledSampler(Sampler):
 
 
 def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil(kind: Kernels) -> Operations:
-        return _Spoiled()
+    def spoil(kind: Kernels, attend: Attend) -> Operations:
+        return _Spoiled(attend)
 
     def spoil_sampler(kind: Kernels, bounds: SamplingBounds) -> Sampler:
         return (Sampler if kind == "plain" else _SpoiledSampler)(bounds)

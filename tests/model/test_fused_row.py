@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed.triton_here import Resources, Where
+from voiceagent_tts.model.attention import attend_sdpa
 from voiceagent_tts.model.kernels import TOLERANCES, make_operations
 from voiceagent_tts.model.layers import Kernels, Linear
 
@@ -30,7 +31,7 @@ def _product(
     weight = torch.randn(outputs, shape[-1], generator=generator) / shape[-1] ** 0.5
     linear.weight.copy_(weight)
     x = torch.randn(*shape[:-1], 2 * shape[-1], generator=generator).to(device, dtype)[..., ::2]
-    return make_operations(kind).product(x, linear).float().cpu()
+    return make_operations(kind, attend_sdpa).product(x, linear).float().cpu()
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=["fp32", "bf16"])

@@ -1,4 +1,4 @@
-"""Chooses what a device computes with: precision and kernels; refuses what it lacks.
+"""Chooses what a device computes with: precision, attention and kernels; refuses what it lacks.
 
 On a CPU every matrix product takes the first kernel that fits, in a fixed order. `float32` and
 `bfloat16` choose only the layout of weights, so results change by the order of summation; float32
@@ -9,6 +9,7 @@ CPU has no such kernel. Both read the codec's weights as float16; its arithmetic
 because 8 bits and even bfloat16 are audible there.
 """
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from voiceagent_tts.engine.options import KernelChoice, Precision, Qwen3Options
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.model.attention import AttentionBackend, make_attention
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.kernels import find_fault
 from voiceagent_tts.model.layers import Kernels, Linear
@@ -87,6 +89,22 @@ def set_tf32(dtype: torch.dtype) -> None:
     cudnn: Any = torch.backends.cudnn  # its stubs lack the newer interface
     for backend in (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn):
         backend.fp32_precision = precision
+
+
+def choose_attention(
+    options: Qwen3Options, kernels: Kernels, dtype: torch.dtype, device: torch.device
+) -> AttentionBackend:
+    """Return the attention of plain kernels: by default flash-attn where it can be used.
+
+    Fused kernels have their own, so that flash-attn is for a GPU without Triton.
+    """
+    if options.attention is not None:
+        return options.attention
+    if kernels == "plain" and device.type == "cuda":
+        with contextlib.suppress(VoiceAgentError):
+            make_attention("flash", dtype)
+            return "flash"
+    return "sdpa"
 
 
 def choose_kernels(

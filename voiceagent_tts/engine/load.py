@@ -12,6 +12,7 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.engine.device_choice import (
     accept_fault,
     check_bits,
+    choose_attention,
     choose_dtype,
     choose_kernels,
     replace_codec_products,
@@ -25,6 +26,7 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.hub import find_model, fingerprint
+from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import ModelConfig, read_model_config
@@ -52,15 +54,17 @@ class ModelSource:
 
     name: str
     config: ModelConfig
-    checkpoint: Callable[[torch.dtype, torch.device, Kernels], Checkpoint]
+    checkpoint: Callable[[torch.dtype, torch.device, AttentionBackend, Kernels], Checkpoint]
     codec: Callable[[torch.device], Codec]
 
 
 def folder_source(folder: Path) -> ModelSource:
     """Return a model in a folder, with its codec, as published."""
 
-    def checkpoint(dtype: torch.dtype, device: torch.device, kernels: Kernels) -> Checkpoint:
-        return load_checkpoint(folder, dtype, device, kernels=kernels, is_packed=False)
+    def checkpoint(
+        dtype: torch.dtype, device: torch.device, backend: AttentionBackend, kernels: Kernels
+    ) -> Checkpoint:
+        return load_checkpoint(folder, dtype, device, backend, kernels=kernels, is_packed=False)
 
     def codec(device: torch.device) -> Codec:
         return load_codec(folder, device=device, is_packed=False)
@@ -118,7 +122,8 @@ def _load_network(
     device: torch.device,
     kernels: Kernels,
 ) -> Checkpoint:
-    checkpoint = source.checkpoint(dtype, device, kernels)
+    backend = choose_attention(options, kernels, dtype, device)
+    checkpoint = source.checkpoint(dtype, device, backend, kernels)
     precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if device.type == "cpu":

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from voiceagent_tts.model.attention import AttentionBackend
+
 Precision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
 KernelChoice = Literal["auto", "plain", "fused"]
 
@@ -25,6 +27,8 @@ class Qwen3Options:
             memory.
         sharing: number of workers that share the GPU; without `gpu_memory_gb` each takes an equal
             part.
+        attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
+            installed and supported.
         codec_kernels: kernels of the codec; `auto` uses fused ones on a GPU if they work.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
         is_deterministic: whether every call has one size, so that a seed gives identical bits
@@ -42,6 +46,7 @@ class Qwen3Options:
     capacity: int = 4096
     gpu_memory_gb: float | None = None
     sharing: int = 1
+    attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
     codec_kernels: KernelChoice = "auto"
     has_graphs: bool = True

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.model.attention import AttentionBackend, make_attention
 from voiceagent_tts.model.code_predictor import CodePredictor, predictor_dtype
 from voiceagent_tts.model.config import (
     GenerationConfig,
@@ -189,16 +190,18 @@ def build_network(
     config: ModelConfig,
     dtype: torch.dtype,
     device: torch.device,
+    backend: AttentionBackend,
     kernels: Kernels = "plain",
 ) -> Network:
     """Build a model's modules with uninitialised weights; arguments as in `load_checkpoint`."""
-    # PyTorch prefers cuDNN's attention on Hopper. cuDNN plans a kernel for every new number of rows
-    # and keys, which takes tens of milliseconds for each of a frame's fifteen steps.
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    operations = make_operations(kernels)
+    operations = make_operations(kernels, make_attention(backend, dtype))
     with building(dtype, device):
         talker = Talker(config.talker_config, operations)
-    with building(predictor_dtype(dtype), device):
+    of_predictor = predictor_dtype(dtype)
+    if of_predictor != dtype:
+        backend = "sdpa"
+    operations = make_operations(kernels, make_attention(backend, of_predictor))
+    with building(of_predictor, device):
         code_predictor = CodePredictor(config.talker_config, operations)
     return Network(config, talker, code_predictor, kernels)
 
@@ -219,6 +222,7 @@ def load_checkpoint(
     folder: Path,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
+    backend: AttentionBackend = "sdpa",
     *,
     kernels: Kernels = "plain",
     is_packed: bool = True,
@@ -230,9 +234,10 @@ def load_checkpoint(
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.
+        ValueError: `backend` does not support `dtype` or is not installed.
     """
     config = read_model_config(folder)
-    network = build_network(config, dtype, torch.device(device), kernels)
+    network = build_network(config, dtype, torch.device(device), backend, kernels)
     fill(network.weights(), open_weights(folder), folder)
     network.code_predictor.fold(network.talker.codec_embedding)
     if is_packed:

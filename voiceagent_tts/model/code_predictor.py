@@ -77,7 +77,7 @@ class FrameKVCache:
         layer_keys[:, self._place] = keys
         layer_values[:, self._place] = values
         end = self._place.stop
-        return Keys(layer_keys[:, :end], layer_values[:, :end])
+        return Keys(layer_keys[:, :end], layer_values[:, :end], lengths=end)
 
     def pages(self, layer: int) -> Pages:
         """Return the frame of each row as one page."""

@@ -130,7 +130,8 @@ class DecodeCall:
         return Keys(
             self._select(layer_keys),
             self._select(layer_values),
-            self._mask,
+            lengths=self.state.ring_frames,
+            mask=self._mask,
         )
 
     def store_history(self, number: int, inputs: Tensor) -> None:

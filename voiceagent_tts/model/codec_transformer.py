@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from voiceagent_tts.model.attention import attend
+from voiceagent_tts.model.attention import attend_sdpa
 from voiceagent_tts.model.codec_state import DecodeCall
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.layers import (
@@ -39,7 +39,7 @@ def attend_window(
     groups = (heads.shape[2] - queries) // 2
     asking, keys, values = heads.split((queries, groups, groups), dim=2)
     seen = call.extend(layer, rotated.apply(keys), values)
-    return attend(rotated.apply(asking), seen)
+    return attend_sdpa(rotated.apply(asking), seen)
 
 
 class CodecLayer(nn.Module):

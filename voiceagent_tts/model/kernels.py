@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from voiceagent_tts.model.attention import KVCache
+from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.code_predictor import FrameBuffers, FrameKVCache, predictor_dtype
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
@@ -59,10 +59,15 @@ Draw = Callable[..., Tensor]
 """Function from a shape to random numbers, equal in every run."""
 
 
-def make_operations(kernels: Kernels) -> Operations:
-    """Return the operations of a network's layers; `fused` only if `find_fault` returns None."""
+def make_operations(kernels: Kernels, attend: Attend) -> Operations:
+    """Return the operations of a network's layers.
+
+    Args:
+        kernels: other than `plain` only if `find_fault` returns None.
+        attend: attention function of plain operations.
+    """
     if kernels == "plain":
-        return Operations()
+        return Operations(attend)
     from voiceagent_tts.model.fused import FusedOperations  # Triton is optional
 
     return FusedOperations()
@@ -161,7 +166,7 @@ def differences(
         relative to the largest number of its row or page, and the tolerance. For sampled codes: the
         fraction that differs.
     """
-    fused = make_operations("fused")
+    fused = make_operations("fused", attend_sdpa)
     predictor_type = predictor_dtype(dtype)
     frame = range(config.num_code_groups)
     for name, part, part_type, make_cache in (

@@ -14,11 +14,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from voiceagent_tts.model.attention import Keys, Pages
+from voiceagent_tts.model.attention import PagedKeys, Pages
 from voiceagent_tts.model.config import TransformerConfig
 
 PAGE_POSITIONS = 256
-"""Positions of a page; at the published sizes a bfloat16 page has 29 MB."""
+"""Page size that flash-attn's kernels require; at the published sizes a bfloat16 page has 29 MB."""
 SCRATCH_PAGE = 0
 """Page that belongs to no row: page tables list it where a row has no page, for unused writes."""
 
@@ -74,12 +74,13 @@ class PagedKVCache:
     def __init__(self, pool: KVPool, table: Tensor, positions: Tensor, window: int) -> None:
         self._pool, self._table, self._positions, self._window = pool, table, positions, window
 
-    def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
-        """Store the pass's keys and values ([B, T, Hkv, D]); copy out all that its queries see."""
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> PagedKeys:
+        """Store the pass's keys and values ([B, T, Hkv, D]); return all that its queries see."""
         pages = self.pages(layer)
         for held, new in ((pages.keys, keys), (pages.values, values)):
             held.flatten(0, 1).index_copy_(0, self._places, new.flatten(0, 1))
-        return Keys(self._gather(pages.keys), self._gather(pages.values), self._mask)
+        lengths, mask, table, seen = self._view
+        return PagedKeys(pages.keys, pages.values, lengths, mask, table, seen)
 
     def pages(self, layer: int) -> Pages:
         """Return where a fused kernel stores the pass's keys and values."""
@@ -92,25 +93,16 @@ class PagedKVCache:
         return self._places_of(self._positions).flatten()
 
     @cached_property
-    def _mask(self) -> Tensor:
-        """Mask of `Keys`, equal for every layer: [B, 1, T, S]."""
+    def _view(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Lengths, mask, table and seen of `PagedKeys`, equal for every layer."""
+        seen = torch.arange(self._window, device=self._table.device)
         zeros = self._pool.keys.new_zeros(*self._positions.shape, self._window)
-        is_hidden = self._visible > self._positions[:, :, None]
-        return zeros.masked_fill_(is_hidden, float("-inf"))[:, None]
-
-    @cached_property
-    def _seen(self) -> Tensor:
-        """Index of each visible position among the positions of all pages: [B, S] int64."""
+        hidden = seen > self._positions[:, :, None]
+        mask = zeros.masked_fill_(hidden, float("-inf"))[:, None]  # [B, 1, T, S]
         # A mask does not hide NaN, which another row may have left: read no position of others.
-        return self._places_of(torch.minimum(self._visible, self._positions[:, -1:]))
-
-    @cached_property
-    def _visible(self) -> Tensor:
-        return torch.arange(self._window, device=self._table.device)
-
-    def _gather(self, pages: Tensor) -> Tensor:
-        visible = pages.flatten(0, 1).index_select(0, self._seen.flatten())
-        return visible.view(*self._seen.shape, *pages.shape[2:])
+        places = self._places_of(torch.minimum(seen, self._positions[:, -1:]))  # [B, S]
+        lengths = (self._positions[:, -1] + 1).int()
+        return lengths, mask, self._table[:, : pages_for(self._window)].int(), places
 
     def _places_of(self, positions: Tensor) -> Tensor:
         pages = self._table.gather(1, positions // PAGE_POSITIONS)

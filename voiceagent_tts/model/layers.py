@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voiceagent_tts.model.attention import KVCache, attend
+from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.config import TransformerConfig
 
 Weights = Iterator[tuple[str, Tensor]]
@@ -120,7 +120,14 @@ def rotation(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Rota
 
 
 class Operations:
-    """Operations of a layer by PyTorch."""
+    """Operations of a layer by PyTorch.
+
+    Args:
+        attend: function that computes attention.
+    """
+
+    def __init__(self, attend: Attend = attend_sdpa) -> None:
+        self._attend = attend
 
     def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """Add `added` to the stream `x` ([..., hidden] both); return the sum and its norm."""
@@ -139,7 +146,7 @@ class Operations:
         turned, values = heads.split((len(norm.weight), groups), dim=2)
         turned = rotated.apply(norm(turned))
         queries, keys = turned.split((norm.queries, groups), dim=2)
-        return attend(queries, cache.extend(layer, keys, values))
+        return self._attend(queries, cache.extend(layer, keys, values))
 
     def gate(self, gate_up: Tensor) -> Tensor:
         """Compute `silu(gate) * up`: [..., 2 intermediate], gate first -> [..., intermediate]."""

@@ -156,7 +156,7 @@ class _WholeSequence:
     """`KVCache` of a pass over whole sequences."""
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
-        return Keys(keys, values)
+        return Keys(keys, values, lengths=keys.shape[1])
 
 
 @pytest.mark.parametrize("layout", ["whole", "streaming"])
