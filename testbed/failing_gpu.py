@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from voiceagent_tts.engine import cuda_graph, device_choice, ladder, load, make_runner
-from voiceagent_tts.engine.cuda_graph import Capture
+from voiceagent_tts.engine.cuda_graph import Compile
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.seam.engine import Engine
@@ -125,7 +125,7 @@ def failing_gpu(gpu: FailingGpu) -> Iterator[None]:
         gpu.rung[:] = [kernels]
         return "plain", fault  # what runs is PyTorch's own
 
-    def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Capture:
+    def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Compile:
         return gpu.capture
 
     def make_runner_of(checkpoint: Any, codec: Any, options: Any) -> Any:

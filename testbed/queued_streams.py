@@ -210,7 +210,7 @@ class QueuedStream:
 
 
 class QueuedEvent:
-    """Has the interfaces of `cuda_graph.StreamEvent` and of `cuda_graph.CopyEvent`."""
+    """Has the interfaces of `cuda_graph.StreamEvent` and of `torch.cuda.Event`."""
 
     def __init__(self, adversary: Adversary, place: QueuePoint | None = None) -> None:
         self._adversary, self.place = adversary, place

@@ -15,6 +15,7 @@ from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import (
     LogitRules,
     RowSettings,
+    Sampler,
     SamplingBounds,
     SamplingParams,
     SamplingSettings,
@@ -35,12 +36,11 @@ class Choices:
     margins: Tensor
 
 
-class _GivenCodes:
+class _GivenCodes(Sampler):
     """Sampler that returns given codes, then zeros, and records the most likely ones."""
 
-    bounds = SamplingBounds()
-
     def __init__(self, codes: list[int]) -> None:
+        super().__init__(SamplingBounds())
         self._codes = iter(codes)
         self.best: list[int] = []
         self.margins: list[float] = []

@@ -97,7 +97,7 @@ def converse(runner: Runner, seed: int) -> dict[int, RowOutput]:
         finished[numbers[row]] = listener.finish(row)
 
     for _ in range(16):
-        for row in runner.free_rows:
+        for row in runner.batch.free:
             if choices.random() < 0.5 and started < 5:
                 _start_any(listener, row, started, choices)
                 numbers[row], started = started, started + 1

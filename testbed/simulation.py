@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.engine import sequence as engine
 from voiceagent_tts.engine.runner import StepCost
-from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.scheduler import Plan, Scheduler
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, TextState
 from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
@@ -96,14 +96,13 @@ class Simulation:
         self,
         wishes: Sequence[Wish],
         device: Device,
-        pace: Pace | None = None,
         *,
         is_measured: bool = False,
     ) -> None:
         self.now = 0.0
         self.steps = 0
         self.device = device
-        self.scheduler = Scheduler(pace or Pace(), device.rows, pages=device.rows)
+        self.scheduler = Scheduler(device.rows, pages=device.rows)
         if is_measured:
             for cost in measured_costs(device):
                 self.scheduler.costs.record(cost.rows, cost.starts, cost.seconds)
@@ -206,7 +205,7 @@ class Simulation:
 
     def _sound(self, listener: Listener, active: ActiveSequence, frames: int) -> None:
         if listener.context.active is active:
-            active.receive_audio(frames)
+            active.decoding_frames -= frames
             listener.receive(frames, self.now)
 
     def _end_run(self, listener: Listener) -> None:

@@ -18,7 +18,7 @@ import torch
 from benchmarks.gpu.ground import Ground
 from benchmarks.gpu.steps import Steps
 from voiceagent_tts.engine.ladder import load_lower
-from voiceagent_tts.engine.load import load_runner
+from voiceagent_tts.engine.load import ModelSource, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
@@ -112,7 +112,7 @@ def faults(ground: Ground) -> None:
             model.config.talker_config, ground.dtype, ground.device
         ):
             notes.keep({"difference": difference, "bound": bound}, "fused", name)
-        codec = model.codec(ground.device, is_packed=False).decoder
+        codec = model.codec(ground.device).decoder
         notes.keep(fuse_codec(codec, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
     except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
         traceback.print_exc()
@@ -158,7 +158,8 @@ def _load(ground: Ground, size: str, rows: int, **options: Any) -> tuple[Checkpo
 
     Where a GPU fails, the process starts anew with less, as a worker does.
     """
-    source = ground.model(size)
+    model = ground.model(size)
+    source = ModelSource(model.name, model.config, model.checkpoint, model.codec)
 
     def load(allowed: Qwen3Options) -> tuple[Checkpoint, Runner]:
         return load_runner(allowed, source)

@@ -34,7 +34,6 @@ from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import CODEC_FOLDER, CodecConfig, GenerationConfig, ModelConfig
 from voiceagent_tts.model.layers import Kernels, Weights
-from voiceagent_tts.model.products import pack
 from voiceagent_tts.model.tokenizer import Tokenizer
 
 _TINY = Path(__file__).parents[2] / "tests" / "reference" / "custom_voice-1b7"
@@ -61,7 +60,7 @@ def _value(hint: Any, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class RandomModel:
-    """A `ModelSource` of random weights.
+    """A model of random weights.
 
     Attributes:
         name: for logs and reports.
@@ -88,30 +87,20 @@ class RandomModel:
         return config_of(CodecConfig, self.codec_json)
 
     def checkpoint(
-        self,
-        dtype: torch.dtype,
-        device: torch.device,
-        backend: AttentionBackend = "sdpa",
-        *,
-        kernels: Kernels = "plain",
-        is_packed: bool = True,
+        self, dtype: torch.dtype, device: torch.device, backend: AttentionBackend, kernels: Kernels
     ) -> Checkpoint:
-        """Make talker and code predictor; arguments as of `load_checkpoint`."""
+        """Make talker and code predictor."""
         network = build_network(self.config, dtype, device, backend, kernels)
         self._fill(network.weights(), torch.bfloat16)
         network.code_predictor.fold(network.talker.codec_embedding)
-        if is_packed:
-            pack(network)
         generation = config_of(GenerationConfig, GENERATION)
         return Checkpoint(self.config, generation, self._tokenizer(), network)
 
-    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
-        """Make the codec's decoder; arguments as of `load_codec`."""
+    def codec(self, device: torch.device) -> Codec:
+        """Make the codec's decoder."""
         with building(torch.float32, device):
             decoder = CodecDecoder(self.codec_config.decoder_config)
         self._fill(decoder.weights(), torch.float32)
-        if is_packed:
-            pack(decoder)
         return Codec(self.codec_config, decoder)
 
     def ready_folder(self, folder: Path) -> Path:

@@ -336,7 +336,8 @@ def test_a_bad_settings_file_is_told_by_its_variable(
         ({"without_redis": "refuse", "redis": "redis://host"}, {}),
         ({"without_redis": "local"}, {}),
         ({"engine": "openai", "upstream": "http://host/v1", "upstream_model": "other"}, {}),
-        ({"engine": "kokoro", "rows": 4, "threads": 2, "device": "cuda"}, {}),
+        ({"engine": "kokoro", "rows": 4, "threads": 2, "device": "cpu"}, {}),
+        ({"engine": "hibari", "beside": "kokoro", "device": "cpu"}, {}),
     ],
 )
 def test_a_setting_without_effect_is_told(given: dict[str, Any], lone: dict[str, str]) -> None:

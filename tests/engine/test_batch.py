@@ -20,10 +20,10 @@ from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import (
     LogitRules,
     RowSettings,
+    Sampler,
     SamplingBounds,
     SamplingParams,
     SamplingSettings,
-    TorchSampler,
     corrected_scores,
 )
 
@@ -165,13 +165,13 @@ def test_prompts_of_a_burst_share_passes(
     custom_voice: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared: list[int] = []
-    run = Passes.prefill
+    run = Passes.run
 
-    def record(passes: Passes, count: int, length: int, window: int) -> None:
+    def record(passes: Passes, name: str, count: int, length: int, window: int) -> None:
         shared.append(count)
-        run(passes, count, length, window)
+        run(passes, name, count, length, window)
 
-    monkeypatch.setattr(Passes, "prefill", record)
+    monkeypatch.setattr(Passes, "run", record)
     shapes = graph_sizes(40, 512, has_windows=False).talker
     batch = Batch(custom_voice.network, 40, 512, shapes=shapes)
     for row in range(39):
@@ -194,21 +194,20 @@ def test_padding_writes_into_no_page_of_a_beginning_that_failed(
     batch = Batch(custom_voice.network, ROWS, CAPACITY)
     before = batch._table.padded(np.zeros(0, int), 1)
 
-    def fail(passes: Passes, *size: int) -> None:
+    def fail(passes: Passes, name: str, *size: int) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(Passes, "prefill", fail)
+    monkeypatch.setattr(Passes, "run", fail)
     with pytest.raises(torch.OutOfMemoryError):
         batch.prepare(prompt_of(custom_voice), [1])
     assert batch._table.padded(np.zeros(0, int), 1) == before
 
 
-class _Impatient:
+class _Impatient(Sampler):
     """A sampler that chooses the end as soon as the rules allow, and an allowed code until then."""
 
-    bounds = SamplingBounds()
-
     def __init__(self, end: int) -> None:
+        super().__init__(SamplingBounds())
         self.end = end
 
     def sample(
@@ -227,7 +226,7 @@ class _Impatient:
 def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> None:
     network = custom_voice.network
     talker = _Impatient(network.config.talker_config.codec_eos_token_id)
-    batch = Batch(network, 1, CAPACITY, samplers=(talker, TorchSampler(SamplingBounds())))
+    batch = Batch(network, 1, CAPACITY, samplers=(talker, Sampler(SamplingBounds())))
     batch.join(0, prompt_of(custom_voice), GREEDY, 50)
     while not batch.step().ended:
         pass
@@ -260,7 +259,7 @@ def test_a_frame_has_codes_only(custom_voice: Checkpoint, shapes: Shapes | None)
     """Rows that end leave codes in range and no end id, so that no table is read past its end."""
     network = custom_voice.network
     end = network.config.talker_config.codec_eos_token_id
-    samplers = _Impatient(end), TorchSampler(SamplingBounds())
+    samplers = _Impatient(end), Sampler(SamplingBounds())
     batch = Batch(network, ROWS, CAPACITY, shapes=shapes, samplers=samplers)
     for row, most in ((1, 9), (4, 1)):
         batch.join(row, prompt_of(custom_voice), GREEDY, most)

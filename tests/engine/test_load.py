@@ -11,10 +11,9 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine import device_choice
 from voiceagent_tts.engine import load as loading
 from voiceagent_tts.engine.device_choice import check_bits, choose_kernels
-from voiceagent_tts.engine.load import FolderSource, load_engine, load_runner
+from voiceagent_tts.engine.load import ModelSource, folder_source, load_engine, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import CheckpointError, VoiceAgentError
-from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_state import DecodeCall
 from voiceagent_tts.seam.commands import Prepare, SpeechOptions
@@ -57,7 +56,7 @@ def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture) -> None:
     """If fused kernels fail, `auto` uses plain kernels and logs why; on a CPU it logs nothing."""
-    config = FolderSource(REFERENCE / CUSTOM_VOICE).config
+    config = folder_source(REFERENCE / CUSTOM_VOICE).config
     choices = [
         choose_kernels("auto", config, torch.float32, torch.device(device))
         for device in ("cpu", "meta")
@@ -127,33 +126,35 @@ def test_a_deterministic_engine_runs_equal_passes_prepared_or_not(instruct: str)
         )
         if is_prepared:
             driver.run(Prepare(**how, options=options))
-        calls = driver.engine._runner._batch.passes
-        prefill = calls.prefill
-        calls.prefill = lambda *size: (ran.append(size[:2]), prefill(*size))[1]  # noqa: B023
+        calls = driver.engine._runner.batch.passes
+        run = calls.run
+
+        def spied(name: str, *size: int) -> None:
+            if name == "prefill":
+                ran.append(size[:2])  # noqa: B023
+            run(name, *size)  # noqa: B023
+
+        calls.run = spied
         driver.run(*driver.open(1, "Some words ", instruct=instruct, more=True, **how))
         passes.append(ran)
     assert passes[0] == passes[1] != []
 
 
-class _OnCpu(FolderSource):
-    """A model whose codec is loaded to the CPU, whatever device is asked for."""
-
-    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
-        return super().codec(torch.device("cpu"), is_packed=is_packed)
-
-
 @pytest.fixture
-def failing_codec(monkeypatch: pytest.MonkeyPatch) -> FolderSource:
+def failing_codec(monkeypatch: pytest.MonkeyPatch) -> ModelSource:
+    """Return a model whose codec cannot be fused, and is on the CPU whatever is asked for."""
+
     def fuse(decoder: CodecDecoder, max_frames: int) -> str:
         decoder._new_call = lambda *how: DecodeCall(*how)  # is_fused is true from now on
         return "codec: 1 from plain"
 
     monkeypatch.setattr(loading, "fuse_codec", fuse)
-    return _OnCpu(REFERENCE / CUSTOM_VOICE)
+    source = folder_source(REFERENCE / CUSTOM_VOICE)
+    return replace(source, codec=lambda device: source.codec(torch.device("cpu")))
 
 
 def test_a_codec_that_cannot_be_fused_is_plain(
-    failing_codec: FolderSource, caplog: pytest.LogCaptureFixture
+    failing_codec: ModelSource, caplog: pytest.LogCaptureFixture
 ) -> None:
     codec, fault = loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))
     assert fault == "codec: 1 from plain"

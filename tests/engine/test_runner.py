@@ -51,7 +51,7 @@ def test_a_row_among_others_speaks_as_if_alone(seed: int, sizes: str) -> None:
     listener = Listener(make_runner(sizes=sizes_of(sizes)))
     listener.start(2)
     while not listener.rows[2].has_ended:
-        for row in listener.runner.free_rows:
+        for row in listener.runner.batch.free:
             if numbers.random() < 0.4:
                 text = " ".join(numbers.choices(TEXT.split(), k=numbers.randint(1, 9)))
                 listener.start(row, text, numbers.getrandbits(32), numbers.randint(1, 15))

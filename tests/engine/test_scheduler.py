@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from testbed.simulation import Device, Listener, Simulation, Wish
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
-from voiceagent_tts.engine.scheduler import Pace, Scheduler
+from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import (
     ActiveSequence,
     EngineContext,
@@ -18,7 +18,6 @@ from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
 ROWS = 12
-RAMPS = ((1, 2, 4, 8, 12), (1, 12), (2, 4), (4, 4, 8, 16, 25))
 
 
 def seconds(least: float, most: float) -> st.SearchStrategy[float]:
@@ -64,7 +63,6 @@ files = st.builds(
     runs=st.lists(st.integers(1, 60), min_size=1, max_size=2).map(tuple),
     is_batch=st.just(True),
 )
-paces = st.builds(Pace, ramp=st.sampled_from(RAMPS))
 
 
 def several(
@@ -73,21 +71,19 @@ def several(
     return st.lists(wishes, min_size=least, max_size=most)
 
 
-@given(several(listeners | files), slow_devices, paces)
-def test_every_context_is_spoken(wishes: list[Wish], device: Device, pace: Pace) -> None:
+@given(several(listeners | files), slow_devices)
+def test_every_context_is_spoken(wishes: list[Wish], device: Device) -> None:
     """On any device every context is spoken to its last frame, files after listeners."""
-    for listener in Simulation(wishes, device, pace).run():
+    for listener in Simulation(wishes, device).run():
         assert listener.frames == listener.made == sum(listener.wish.runs)
 
 
-@given(several(speeches), devices, paces)
+@given(several(speeches), devices)
 def test_no_deadline_is_missed_while_the_device_suffices(
-    wishes: list[Wish], device: Device, pace: Pace
+    wishes: list[Wish], device: Device
 ) -> None:
     """If a step of all rows and a start fit into one frame, no listener has an underrun."""
-    assert [listener.gaps for listener in Simulation(wishes, device, pace).run()] == [0] * len(
-        wishes
-    )
+    assert [listener.gaps for listener in Simulation(wishes, device).run()] == [0] * len(wishes)
 
 
 @given(
@@ -121,7 +117,7 @@ def test_first_sounds_go_before_listeners_with_plenty() -> None:
     rich, poor, new = listening(row=0), listening(row=1), listening(row=2)
     rich.record_sent(2 * SAMPLE_RATE_HZ, 0.0)
     poor.record_sent(SAMPLE_RATE_HZ // 2, 0.0)
-    scheduler = Scheduler(Pace(), rows=3, pages=3)
+    scheduler = Scheduler(rows=3, pages=3)
     assert scheduler.plan([rich, poor, new], 0.0).step == [poor, new]
     assert scheduler.plan([rich, poor], 0.0).step == [rich, poor]
 
@@ -139,7 +135,7 @@ def test_a_row_that_waits_for_a_first_sound_keeps_its_window(
     rich.record_sent(4 * SAMPLE_RATE_HZ, 0.0)
     assert rich.active is not None
     rich.active.undecoded_frames = undecoded
-    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler = Scheduler(rows=2, pages=2)
     scheduler.costs.record(2, 0, 0.02)
     plan = scheduler.plan([rich, new], 0.0)
     assert (plan.step, plan.decode) == ([new], [(new, 1)])
@@ -152,7 +148,7 @@ def test_a_row_that_waits_for_a_first_sound_keeps_its_window(
 def test_a_reply_that_was_heard_is_no_first_sound() -> None:
     cached, new = waiting(0), waiting(1)
     cached.continues = True
-    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler = Scheduler(rows=2, pages=2)
     cached.update_credit(Credit(0, 2.0, EVERYTHING))
     assert scheduler.plan([cached, new], 0.0).start == [new, cached]
     assert scheduler.plan([cached, new], 1.9).start == [cached, new]
@@ -174,7 +170,7 @@ def test_a_burst_on_a_cold_engine_starts_together(is_measured: bool, p95_s: floa
 
 def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
     """A context is refused if its step would no longer fit; files may use the remaining time."""
-    scheduler = Scheduler(Pace(max_load=0.9), rows=64, pages=64)
+    scheduler = Scheduler(rows=64, pages=64, max_load=0.9)
     contexts = [listening(row=row) for row in range(3)]
     scheduler.admit([], is_batch=False)
     for rows in (1, 2, 3):
@@ -189,7 +185,7 @@ def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
 
 def test_a_step_that_the_machine_held_up_refuses_nobody() -> None:
     """One stall of ten seconds leaves the load as it was; a slower device is known in 20 steps."""
-    scheduler = Scheduler(Pace(max_load=0.8), rows=8, pages=64)
+    scheduler = Scheduler(rows=8, pages=64, max_load=0.8)
     for step in range(100):
         scheduler.costs.record(1 + step % 4, 0, 0.01)
     scheduler.costs.record(4, 0, 10.0)
@@ -200,7 +196,7 @@ def test_a_step_that_the_machine_held_up_refuses_nobody() -> None:
 
 
 def test_files_leave_rows_to_those_who_listen() -> None:
-    scheduler = Scheduler(Pace(), rows=16, pages=16)
+    scheduler = Scheduler(rows=16, pages=16)
     contexts = [listening(row=row) for row in range(14)]
     with pytest.raises(OverloadedError, match="14 rows"):
         scheduler.admit(contexts, is_batch=True)
@@ -208,7 +204,7 @@ def test_files_leave_rows_to_those_who_listen() -> None:
 
 
 def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
-    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler = Scheduler(rows=2, pages=2)
     scheduler.costs.record(2, 0, 0.01)
     soon, later = listening(row=0), listening(row=1)
     for context, text_ids in ((soon, 20), (later, 200)):
@@ -223,7 +219,7 @@ def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
 
 def test_nobody_is_told_to_try_again_at_once() -> None:
     """A context that has made all of its likely frames may still be there in the next step."""
-    scheduler = Scheduler(Pace(), rows=1, pages=1)
+    scheduler = Scheduler(rows=1, pages=1)
     context = listening()
     context.sequences[0].text_ids = 1
     context.expects_text = False
@@ -245,7 +241,7 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
     A start takes the lowest free row and pages, so those never needed stay untouched: one page more
     than the number of its context.
     """
-    scheduler = Scheduler(Pace(), rows=4, pages=9)
+    scheduler = Scheduler(rows=4, pages=9)
     contexts = [waiting(number) for number in range(5)]
     active = dict[int, ActiveSequence]()
     for call, number in calls:
@@ -293,20 +289,20 @@ def holding(number: int, pages: int, scheduler: Scheduler, *, is_batch: bool) ->
 
 
 def test_a_file_grows_into_no_page_that_listeners_are_left() -> None:
-    scheduler = Scheduler(Pace(), rows=4, pages=16)
+    scheduler = Scheduler(rows=4, pages=16)
     file = holding(0, 13, scheduler, is_batch=True)
     listener = holding(1, 1, scheduler, is_batch=False)
     assert not scheduler.extend(file, [file, listener])
     assert file.active is not None and file.active.state is SequenceState.OUT_OF_MEMORY
     assert scheduler.memory.free_pages == 15
-    alone = Scheduler(Pace(), rows=4, pages=16)
+    alone = Scheduler(rows=4, pages=16)
     file, other = (holding(number, 7, alone, is_batch=True) for number in range(2))
     assert alone.extend(file, [file, other]) and alone.extend(other, [file, other])
 
 
 def test_a_file_gets_every_page_that_it_has_reserved() -> None:
     """Listeners' turns are admitted beside what it has reserved, so they need none of it."""
-    scheduler = Scheduler(Pace(), rows=4, pages=16)
+    scheduler = Scheduler(rows=4, pages=16)
     file, listener = waiting(0, is_batch=True), waiting(1)
     contexts = [file, listener]
     for context in contexts:
@@ -318,7 +314,7 @@ def test_a_file_gets_every_page_that_it_has_reserved() -> None:
 
 
 def test_a_row_that_finds_no_page_leaves_its_own_to_the_next() -> None:
-    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler = Scheduler(rows=2, pages=2)
     first, second = (holding(number, 1, scheduler, is_batch=False) for number in range(2))
     contexts = [first, second]
     assert not scheduler.extend(first, contexts)
@@ -328,7 +324,7 @@ def test_a_row_that_finds_no_page_leaves_its_own_to_the_next() -> None:
 def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -> int | None:
     """Admit a context that must be refused; return its retry-after."""
     if scheduler is None:
-        scheduler = Scheduler(Pace(), rows=len(contexts), pages=len(contexts))
+        scheduler = Scheduler(rows=len(contexts), pages=len(contexts))
         scheduler.costs.record(len(contexts), 0, 0.01)
     with pytest.raises(OverloadedError) as error:
         scheduler.admit(contexts, is_batch=False)
@@ -366,7 +362,7 @@ def decoding_context(
 
 def planned(contexts: list[EngineContext]) -> dict[int, int]:
     """Frames that the codec is given in a step of all rows, by row, in order."""
-    plan = Scheduler(Pace(), 100, 100).plan(contexts, 0.0)
+    plan = Scheduler(100, 100).plan(contexts, 0.0)
     return {context.id: frames for context, frames in plan.decode}
 
 

@@ -16,6 +16,7 @@ from voiceagent_tts.engine.kind import KIND
 from voiceagent_tts.engine.scheduler import Plan, Scheduler
 from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
 
@@ -72,7 +73,7 @@ def test_a_beginning_that_never_fits_costs_no_other() -> None:
     driver = Driver(step_s=0.0)
     options = {"voice": "vivian", "language": "en", "feeding": "token"}
     driver.run(Prepare(**options))
-    driver.runner._prefix_bytes = driver.runner.page_bytes // 4
+    driver.runner._prefix_bytes = driver.runner.batch.prefix_bytes(PAGE_POSITIONS) // 4
     driver.run(Prepare(**options, options=SpeechOptions("Slowly. " * 40)))
     driver.run(*driver.open(1, TEXT, **options))
     assert driver.engine.metrics["prefix_cache_hits_total"] == 1
@@ -145,7 +146,7 @@ def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
     assert 10 < sum(chunks_of(driver.events, 1)) < 60
     assert isinstance(last_of(driver.events, 2), Done)
     assert driver.engine.metrics["free_pages"] == 2
-    assert len(driver.runner.free_rows) == 4
+    assert len(driver.runner.batch.free) == 4
 
 
 MOST_OF_A_PAGE = "Speak as one who has told the same story many times. " * 4
@@ -172,7 +173,7 @@ def test_a_listener_outlives_files_where_memory_is_short(listeners: int) -> None
     assert failed
     assert all(end.code is ErrorCode.OVERLOADED and end.retry_after_ms for end in failed)
     assert driver.engine.metrics["free_pages"] == 6
-    assert len(driver.runner.free_rows) == 4
+    assert len(driver.runner.batch.free) == 4
 
 
 def test_a_row_that_has_ended_keeps_no_page_for_its_audio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +181,7 @@ def test_a_row_that_has_ended_keeps_no_page_for_its_audio(monkeypatch: pytest.Mo
     driver, seen, plan = Driver(step_s=0.0), set[tuple[float, int]](), Scheduler.plan
 
     def noted(self: Scheduler, contexts: Collection[EngineContext], now: float) -> Plan:
-        seen.add((self.memory.free_pages, len(driver.runner.free_rows)))
+        seen.add((self.memory.free_pages, len(driver.runner.batch.free)))
         return plan(self, contexts, now)
 
     monkeypatch.setattr(Scheduler, "plan", noted)
@@ -238,5 +239,5 @@ def test_thousands_of_contexts_leave_nothing(contexts: int) -> None:
     assert driver.engine.rows_used == 0
     assert not driver.engine._contexts
     assert driver.engine.metrics["free_pages"] == pages
-    assert len(driver.runner.free_rows) == 64
+    assert len(driver.runner.batch.free) == 64
     assert objects[-1] - objects[0] < contexts / 10  # shapes that occur for the first time

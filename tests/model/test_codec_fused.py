@@ -60,7 +60,7 @@ def decoded(kernels: str) -> list[Tensor]:
     with torch.inference_mode():
         primed = decoder.new_state(1, 3)
         prime(decoder, torch.randint(32, (1, 4, 4), generator=generator), primed)
-        state.copy_row(2, primed, 0)
+        state.copy_row(2, primed)
         for _ in range(4):
             numbers = choices.sample(range(4), choices.randint(1, 3))
             # A column of a table, as the engine's codes have it: its numbers are not adjacent.

@@ -58,6 +58,20 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
         read_model_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 0.0), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.5),
+        ("repetition_penalty", 0.0), ("subtalker_temperature", -1.0), ("subtalker_top_p", 2.0),
+    ],
+)  # fmt: skip
+def test_impossible_sampling_is_refused(tmp_path: Path, name: str, value: float) -> None:
+    """A setting out of its range is refused; the error names the setting and the range."""
+    (tmp_path / "generation_config.json").write_text(json.dumps({name: value}))
+    with pytest.raises(CheckpointError, match=f"{name}: Input should be .* than .*, got {value}"):
+        read_generation_config(tmp_path)
+
+
 def test_a_codec_of_another_frame_is_refused(tmp_path: Path) -> None:
     source = REFERENCE / "base-0b6" / "speech_tokenizer" / "config.json"
     config = json.loads(source.read_text())

@@ -31,7 +31,7 @@ from voiceagent_tts.model.layers import (
     inverse_frequencies,
     rotation,
 )
-from voiceagent_tts.model.sampling import SamplingBounds, TorchSampler
+from voiceagent_tts.model.sampling import Sampler, SamplingBounds
 
 TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
 CPU = torch.device("cpu")
@@ -251,7 +251,7 @@ class _Spoiled(Operations):
         return attended
 
 
-class _SpoiledSampler(TorchSampler):
+class _SpoiledSampler(Sampler):
     def sample(self, *args: Any, **kwargs: Any) -> Tensor:
         codes = super().sample(*args, **kwargs)
         codes[5] += 1
@@ -262,8 +262,8 @@ def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -
     def spoil(kind: Kernels, attend: Attend) -> Operations:
         return _Spoiled(attend)
 
-    def spoil_sampler(kind: Kernels, bounds: SamplingBounds) -> TorchSampler:
-        return (TorchSampler if kind == "plain" else _SpoiledSampler)(bounds)
+    def spoil_sampler(kind: Kernels, bounds: SamplingBounds) -> Sampler:
+        return (Sampler if kind == "plain" else _SpoiledSampler)(bounds)
 
     monkeypatch.setattr(kernels, "make_operations", spoil)
     monkeypatch.setattr(kernels, "make_sampler", spoil_sampler)

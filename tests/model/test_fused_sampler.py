@@ -15,10 +15,10 @@ from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.model.sampling import (
     LogitRules,
     RowSettings,
+    Sampler,
     SamplingBounds,
     SamplingParams,
     SamplingSettings,
-    TorchSampler,
     corrected_scores,
 )
 
@@ -92,7 +92,7 @@ def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
 
 
 def plain(case: Case) -> Tensor:
-    return TorchSampler(case.bounds).sample(*case.sampler_arguments)
+    return Sampler(case.bounds).sample(*case.sampler_arguments)
 
 
 def probabilities(case: Case) -> Tensor:
@@ -237,7 +237,7 @@ def test_a_top_p_is_chosen_plainly() -> None:
 
     params = SamplingParams(SamplingSettings(), SamplingSettings(top_p=0.9))
     talker, predictor = make_samplers([params, SamplingParams()], "fused")
-    assert (type(talker), type(predictor)) == (FusedSampler, TorchSampler)
+    assert (type(talker), type(predictor)) == (FusedSampler, Sampler)
     assert talker.bounds.covers(SamplingSettings(top_k=3))
     assert not talker.bounds.covers(params.predictor)
     assert predictor.bounds.covers(params.predictor)

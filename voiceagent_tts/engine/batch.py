@@ -15,7 +15,6 @@ from voiceagent_tts.engine.cuda_graph import Compile, plainly
 from voiceagent_tts.engine.passes import Passes, Prefill, Prefiller, empty_rows
 from voiceagent_tts.engine.row_table import RowTable
 from voiceagent_tts.engine.sizes import Shapes, exact_shapes, fitting
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.kv_pool import (
     PAGE_POSITIONS,
     SCRATCH_PAGE,
@@ -27,7 +26,7 @@ from voiceagent_tts.model.kv_pool import (
 )
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
-from voiceagent_tts.model.sampling import Sampler, SamplingBounds, SamplingParams, TorchSampler
+from voiceagent_tts.model.sampling import Sampler, SamplingBounds, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Batch:
         columns = pages_for(self._shapes.positions)
         self._table = RowTable(rows, capacity, network.codebooks, columns)
         anything = SamplingBounds(is_sampled=True, top_k=talker.vocab_size, has_top_p=True)
-        self._samplers = samplers or (TorchSampler(anything), TorchSampler(anything))
+        self._samplers = samplers or (Sampler(anything), Sampler(anything))
         layout = self._table.records.dtype
         self.codes = self._rows.codes
         """[R + 1, F, K] int16 on the device: frames of every row, and of the scratch row."""
@@ -123,14 +122,14 @@ class Batch:
         that `needs_all_text` continues until it has been fed all of its text, whatever the model
         samples: the official package has no such rule. Its KV pages have room for the prompt and
         one frame; by default they are its own, which requires as many pages as the rows can fill.
-        `prefix` has the keys and values of the prompt's first positions, but not of all.
-
-        Raises:
-            InvalidRequestError: the samplers do not support `sampling`.
+        `prefix` has the keys and values of the prompt's first positions, but not of all. `sampling`
+        is within the bounds of the samplers.
         """
         table = self._table
         assert not table.is_used[row], row
-        self._check(sampling)
+        talker, predictor = self._samplers
+        assert talker.bounds.covers(sampling.talker), sampling
+        assert predictor.bounds.covers(sampling.predictor), sampling
         if pages is None:
             pages = range(row * self._row_pages + 1, (row + 1) * self._row_pages + 1)
             assert pages[-1] <= self._pages, f"row {row} has no pages of its own"
@@ -213,7 +212,7 @@ class Batch:
             self._table.prepare(self._made, self._network.config.tts_pad_token_id)
             count = fitting(self._shapes.rows, len(self._made))
             self.passes.send(self._table.padded(self._made, count))
-            self.passes.code_predictor_step(count)
+            self.passes.run("code_predictor", count)
         return tuple(self._made.tolist())
 
     @torch.inference_mode()
@@ -222,31 +221,21 @@ class Batch:
         if len(self._made):
             count = fitting(self._shapes.rows, len(self._made))
             reached = int(self._table.records["position"][self._made].max()) + 1
-            self.passes.talker_step(count, fitting(self._shapes.windows, reached))
+            self.passes.run("talker", count, 1, fitting(self._shapes.windows, reached))
             self._table.advance(self._made)
 
     @torch.inference_mode()
     def send_back(self) -> None:
         """Start to copy what `talker_step` has made to the host."""
         if len(self._made):
-            self.passes.send_back()
+            self.passes.made.send()
 
     def collect(self) -> Step:
         """Wait for the device, and return what the rows of the last step have made."""
         if not len(self._made):
             return Step((), (), ())
-        made, following = self.passes.receive()[:, : len(self._made)]
+        made, following = self.passes.made.receive()[:, : len(self._made)]
         has_ended = (following == self._end) | (self._table.frames_left[self._made] == 0)
         self._table.is_over[self._made] = has_ended
         ended = self._made[has_ended]
         return Step(tuple(self._made.tolist()), tuple(made.tolist()), tuple(ended.tolist()))
-
-    def _check(self, sampling: SamplingParams) -> None:
-        wanted = (sampling.talker, sampling.predictor)
-        for sampler, settings in zip(self._samplers, wanted, strict=True):
-            if not sampler.bounds.covers(settings):
-                raise InvalidRequestError(
-                    f"expected sampling within the bounds of these samplers, got {settings}; "
-                    "try the checkpoint's recommended settings",
-                    code=ErrorCode.INVALID_PARAM,
-                )

@@ -1,4 +1,4 @@
-"""Decodes frames to PCM16 beside the talker, windows of many rows in one call of the codec.
+"""Decodes frames to PCM16 in parallel with the talker, windows of many rows per codec call.
 
 Codes are read from the tensor that the talker's passes write; the audio of each row is returned in
 order. On a GPU the codec has its own stream, so that it overlaps the next decode steps, and audio
@@ -189,7 +189,7 @@ class CodecStream:
             if primed is None:
                 self._state.reset(row)
             else:
-                self._state.copy_row(row, primed, 0)
+                self._state.copy_row(row, primed)
 
     def drop(self, row: int) -> None:
         """Discard the row's audio in flight when it arrives."""
@@ -213,10 +213,8 @@ class CodecStream:
     def collect(self, *, is_waiting: bool, newest: int = 0) -> tuple[Sound, ...]:
         """Return the audio that was completed since the last call, at most one sound per row.
 
-        Args:
-            is_waiting: whether to wait for the oldest call in flight. If too many calls are in
-                flight, this method waits in any case.
-            newest: number of the newest calls that are left for a later collection.
+        With `is_waiting`, or with too many calls in flight, wait for the oldest one. So many of the
+        `newest` calls are left for a later collection.
         """
         if is_waiting and self._calls:
             self._calls[0].done.wait()

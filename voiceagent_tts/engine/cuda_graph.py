@@ -10,7 +10,7 @@ waits. On a CPU these copies are plain ones.
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -32,9 +32,7 @@ _PINNED_COPIES = 64
 """Number of sends in flight before the next one waits for the oldest."""
 
 Compile = Callable[[Callable[[], None]], Callable[[], None]]
-"""Turns a function over fixed tensors into a call that repeats its work."""
-Capture = Compile
-"""A `Compile` that also runs the function."""
+"""Turns a function over fixed tensors into a call that repeats its work; a capture also runs it."""
 
 
 class GraphCapture:
@@ -63,7 +61,7 @@ class GraphCapture:
         return graph.replay
 
 
-def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Capture | None:
+def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Compile | None:
     """How functions of `stream` are captured; None on a device without graphs.
 
     Tests replace this function to inject captures that fail.
@@ -77,11 +75,7 @@ def plainly(function: Callable[[], None]) -> Callable[[], None]:
 
 
 class StreamEvent:
-    """Marks a point in a stream's work.
-
-    Args:
-        stream: the CUDA stream; None on a CPU, where work is done as soon as it is called.
-    """
+    """Marks a point in a stream's work; on a CPU, without a stream, work is done at once."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self._now_s = time.perf_counter()
@@ -171,19 +165,7 @@ class CompiledCalls(Generic[_Key]):
         return self._calls[key]
 
 
-class CopyEvent(Protocol):
-    """Marks a copy in the current stream; `torch.cuda.Event` implements it."""
-
-    def record(self) -> None:
-        """Mark the work of the current stream so far."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait on the host until that work is done; at once if nothing was marked."""
-        ...
-
-
-def new_event(device: torch.device) -> CopyEvent | None:
+def new_event(device: torch.device) -> torch.cuda.Event | None:
     """Return an event for copies to or from `device`; None where a copy is done when it returns.
 
     Tests replace this function to delay copies on a CPU.

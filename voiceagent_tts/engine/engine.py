@@ -6,6 +6,7 @@ rest as it is written; a row without text waits. One thread uses the engine.
 """
 
 import itertools
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from voiceagent_tts.engine.metrics import Counts, GpuUsage, context_metrics, dev
 from voiceagent_tts.engine.prompt_cache import Preparations, PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
-from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.scheduler import Plan, Scheduler
 from voiceagent_tts.engine.sequence import EngineContext, Sequence, SequenceState, TextState
 from voiceagent_tts.engine.text_queue import (
     OpenContext,
@@ -25,6 +26,7 @@ from voiceagent_tts.engine.text_queue import (
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
+from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
@@ -37,6 +39,7 @@ class Qwen3Engine:
 
     Args:
         name: name of the model for people.
+        max_load: as in `Scheduler`.
         clock: `time.monotonic`, which the server's credit refers to, too.
     """
 
@@ -48,7 +51,7 @@ class Qwen3Engine:
         runner: Runner,
         voices: VoiceCache,
         name: str,
-        pace: Pace | None = None,
+        max_load: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inbox = inbox
@@ -56,7 +59,7 @@ class Qwen3Engine:
         self._checkpoint = checkpoint
         read_first_text(checkpoint.tokenizer)
         self._runner = runner
-        self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.pages)
+        self._scheduler = Scheduler(runner.max_rows, runner.pages, max_load)
         for cost in runner.costs:
             self._scheduler.costs.record(cost.rows, cost.starts, cost.seconds)
         self._prompts = PromptCache(checkpoint, runner, self._scheduler)
@@ -182,7 +185,7 @@ class Qwen3Engine:
     def _cancel(self, id: int, context: OpenContext | None) -> None:
         if context is not None:
             lead_s = context.generated_lead_s(self._clock())
-            self._counts.discarded_s += lead_s * context.options.speed
+            self._counts.discarded_seconds += lead_s * context.options.speed
             self._publisher.drop(context)
         self._outbox(Cancelled(id))
 
@@ -235,7 +238,7 @@ class Qwen3Engine:
             return
         sequence = context.current
         ids = sequence.next_ids()
-        self._runner.feed(active.row, ids, is_last=sequence.text is TextState.FED)
+        self._runner.batch.feed(active.row, ids, is_last=sequence.text is TextState.FED)
         if active.state is SequenceState.STARVED:
             active.state = SequenceState.RUNNING
 
@@ -275,21 +278,21 @@ class Qwen3Engine:
     def _extend_rows(self, step: list[EngineContext]) -> None:
         """Give pages to full rows; a listener's gets those of a file if no others are free."""
         by_row = {context.active.row: context for context in step if context.active}
-        full = [by_row[row] for row in self._runner.full_rows(by_row)]
+        full = [by_row[row] for row in self._runner.batch.full_rows(by_row)]
         contexts = self._contexts.values()
         for context in self._scheduler.by_urgency(full, self._clock()):
             if loser := self._scheduler.giving_way(context, contexts):
                 self._publisher.fail_for_memory(loser)
             active = context.active  # None once it has given way
             if active and self._scheduler.extend(context, contexts):
-                self._runner.set_pages(active.row, active.pages)
+                self._runner.batch.set_pages(active.row, active.pages)
 
     def _start(self, context: OpenContext) -> None:
         sequence = context.current
         priming = context.voice.priming
         prompt, prefix = self._prompts.build(sequence, context.voice, context.options.instruct)
         likely_pages = self._likely_pages(prompt, sequence)
-        prompt_pages = self._runner.pages_needed(len(prompt))
+        prompt_pages = pages_for(len(prompt) + 1)  # with the first frame
         active = self._scheduler.reserve(
             context, prompt_pages, likely_pages, self._contexts.values()
         )
@@ -317,7 +320,7 @@ class Qwen3Engine:
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         frames = min(sequence.likely_frames, self._checkpoint.generation.max_new_tokens)
-        return self._runner.pages_needed(min(len(prompt) + frames, capacity - 1))
+        return pages_for(min(len(prompt) + frames + 1, capacity))
 
     # Run and record.
 

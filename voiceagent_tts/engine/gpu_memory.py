@@ -13,7 +13,7 @@ from voiceagent_tts.engine.voice_cache import MAX_CLONES
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
-from voiceagent_tts.model.kv_pool import pages_for
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, pages_for
 
 CONTEXT_BYTES = 500_000_000
 """Memory of a process's CUDA context, which PyTorch does not count."""
@@ -89,10 +89,8 @@ def rows_that_fit(
 ) -> tuple[int, MemoryNeeds]:
     """Return how many rows, at most 64, have memory for a minute each, or else 1, and the needs.
 
-    Args:
-        needs_of: returns the needs of a number of rows; raises VoiceAgentError if the memory does
-            not suffice to run their passes.
-        budget_bytes: memory that the engine may use.
+    `needs_of` returns the needs of a number of rows, or raises VoiceAgentError if the memory does
+    not suffice to run their passes.
 
     Raises:
         VoiceAgentError: the passes of a single row cannot be run.
@@ -153,7 +151,7 @@ def measure_needs(
     row_pages = pages_for(capacity)
     try:
         runner = Runner(checkpoint, codec, rows, capacity, pages=row_pages, sizes=sizes)
-        page = runner.page_bytes
+        page = runner.batch.prefix_bytes(PAGE_POSITIONS)
         beside_weights = memory.allocated() - weights
         largest = runner.run_largest_passes, runner.run_largest_call
         passes = sum(memory.peak(run) for run in largest)

@@ -23,7 +23,7 @@ _MOST_SPARE_FRAMES = 192
 class RunawayDetector:
     """Counts what one sequence has generated, and decides whether it has lost its text.
 
-    Frames are judged once they are audio: until then nobody knows which of them are silent.
+    A frame is judged once it is audio: only then is it known whether it is silent.
 
     Attributes:
         silent_frames: number of silent frames at the end of the audio so far.
@@ -57,10 +57,11 @@ class RunawayDetector:
     def makes_noise(self, max_frames: int | None) -> bool:
         """Whether the sequence goes on without its text, and is not silent.
 
-        Args:
-            max_frames: maximum number of frames for the text; None while the text is incomplete.
+        `max_frames` is the maximum for the text; None while the text is incomplete.
         """
-        if self.silent_frames >= _CYCLE_FRAMES:  # no circle with a sound in it is silent that long
+        if (
+            self.silent_frames >= _CYCLE_FRAMES
+        ):  # no cycle that contains a sound is silent that long
             return False
         decoded_frames = self.frames - len(self._undecoded)
         is_too_long = max_frames is not None and decoded_frames >= max_frames

@@ -1,10 +1,10 @@
-"""Loads an engine: reads the model, and makes its runner and what speaks with it."""
+"""Loads an engine: reads the model, makes its runner, and builds the engine around it."""
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -23,7 +23,6 @@ from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.make_runner import make_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.runner import Runner
-from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.hub import find_model, fingerprint
@@ -33,6 +32,7 @@ from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
+from voiceagent_tts.model.products import pack
 from voiceagent_tts.seam.engine import Inbox, Outbox
 
 _MAX_LOAD = 0.9
@@ -41,69 +41,35 @@ _MAX_LOAD = 0.9
 _logger = logging.getLogger(__name__)
 
 
-class ModelSource(Protocol):
-    """Source of a model: files in a folder, or weights that were made in memory."""
-
-    @property
-    def name(self) -> str:
-        """Name for logs and reports."""
-        ...
-
-    @property
-    def config(self) -> ModelConfig:
-        """Configuration of talker and code predictor."""
-        ...
-
-    def checkpoint(
-        self,
-        dtype: torch.dtype,
-        device: torch.device,
-        backend: AttentionBackend,
-        *,
-        kernels: Kernels,
-        is_packed: bool,
-    ) -> Checkpoint:
-        """Load talker and code predictor; arguments as of `load_checkpoint`."""
-        ...
-
-    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
-        """Load the codec's decoder; arguments as of `load_codec`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class FolderSource:
-    """A model in a folder, with its codec, as published."""
+class ModelSource:
+    """Where a model comes from: files in a folder, or weights that were made in memory.
 
-    folder: Path
+    Attributes:
+        name: for logs and reports.
+        config: configuration of talker and code predictor.
+        checkpoint: loads these in a precision, to a device, for kernels; nothing is packed.
+        codec: loads the codec's decoder to a device; nothing is packed.
+    """
 
-    @property
-    def name(self) -> str:
-        """Name of the folder."""
-        return self.folder.name
+    name: str
+    config: ModelConfig
+    checkpoint: Callable[[torch.dtype, torch.device, AttentionBackend, Kernels], Checkpoint]
+    codec: Callable[[torch.device], Codec]
 
-    @property
-    def config(self) -> ModelConfig:
-        """Contents of config.json."""
-        return read_model_config(self.folder)
+
+def folder_source(folder: Path) -> ModelSource:
+    """Return a model in a folder, with its codec, as published."""
 
     def checkpoint(
-        self,
-        dtype: torch.dtype,
-        device: torch.device,
-        backend: AttentionBackend,
-        *,
-        kernels: Kernels,
-        is_packed: bool,
+        dtype: torch.dtype, device: torch.device, backend: AttentionBackend, kernels: Kernels
     ) -> Checkpoint:
-        """Read the weights from safetensors files."""
-        return load_checkpoint(
-            self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
-        )
+        return load_checkpoint(folder, dtype, device, backend, kernels=kernels, is_packed=False)
 
-    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
-        """Read the codec that the folder contains."""
-        return load_codec(self.folder, device=device, is_packed=is_packed)
+    def codec(device: torch.device) -> Codec:
+        return load_codec(folder, device=device, is_packed=False)
+
+    return ModelSource(folder.name, read_model_config(folder), checkpoint, codec)
 
 
 def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
@@ -119,10 +85,10 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     folder_of_clones = VoiceFolder(Path(options.voices)) if options.voices else None
     voices = VoiceCache(checkpoint.config, folder_of_clones)
     is_cpu = checkpoint.network.device.type == "cpu"
-    pace = Pace(max_load=math.inf if is_cpu else _MAX_LOAD)
+    max_load = math.inf if is_cpu else _MAX_LOAD
     bits = f"{options.precision} {checkpoint.network.device.type}"
     checkpoint = replace(checkpoint, revision=f"{fingerprint(folder)} {bits}")
-    return Qwen3Engine(inbox, outbox, checkpoint, runner, voices, folder.name, pace)
+    return Qwen3Engine(inbox, outbox, checkpoint, runner, voices, folder.name, max_load)
 
 
 def load_runner(
@@ -138,7 +104,7 @@ def load_runner(
         torch.cuda.set_device(device.index or 0)  # a device without a number is refused there
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    source = source or FolderSource(find_model(options.model))
+    source = source or folder_source(find_model(options.model))
     dtype = choose_dtype(options, device)
     set_tf32(dtype)
     kernels, kernel_fault = choose_kernels(options.kernels, source.config, dtype, device)
@@ -156,13 +122,8 @@ def _load_network(
     device: torch.device,
     kernels: Kernels,
 ) -> Checkpoint:
-    checkpoint = source.checkpoint(
-        dtype,
-        device,
-        choose_attention(options, kernels, dtype, device),
-        kernels=kernels,
-        is_packed=False,
-    )
+    backend = choose_attention(options, kernels, dtype, device)
+    checkpoint = source.checkpoint(dtype, device, backend, kernels)
     precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if device.type == "cpu":
@@ -182,7 +143,7 @@ def _load_codec(
     wanted = options.codec_kernels
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
         return _load_plain_codec(source, options, device), None
-    codec = source.codec(device, is_packed=False)
+    codec = source.codec(device)
     fault = fuse_codec(codec.decoder, max(WINDOWS_FRAMES))
     if fault is None:
         _logger.info("the codec runs with fused kernels")
@@ -192,8 +153,9 @@ def _load_codec(
 
 
 def _load_plain_codec(source: ModelSource, options: Qwen3Options, device: torch.device) -> Codec:
-    if device.type != "cpu" or options.precision not in ("int8", "auto"):
-        return source.codec(device)
-    codec = source.codec(device, is_packed=False)
-    replace_codec_products(codec.decoder)
+    codec = source.codec(device)
+    if device.type == "cpu" and options.precision in ("int8", "auto"):
+        replace_codec_products(codec.decoder)
+    else:
+        pack(codec.decoder)
     return codec

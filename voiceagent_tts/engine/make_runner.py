@@ -175,7 +175,7 @@ def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCos
 
 
 def _step_rows(runner: Runner, generation: GenerationConfig, count: int) -> Iterator[StepCost]:
-    rows = runner.free_rows[:count]
+    rows = runner.batch.free[:count]
     # Text without end keeps every row alive, whatever the model samples.
     endless_text = (0,) * (_STEPS + 2)
     prompt = Prompt((0,) * _PROMPT_POSITIONS, (NO_CODEC,) * _PROMPT_POSITIONS, endless_text)

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -20,26 +20,19 @@ class Counts:
     """Totals since the engine started.
 
     Attributes:
-        discarded_s: audio that was generated and not heard because of a cancel.
+        discarded_seconds: audio that was generated and not heard because of a cancel.
     """
 
     starts: int = 0
     underruns: int = 0
-    underrun_s: float = 0.0
-    discarded_s: float = 0.0
+    underrun_seconds: float = 0.0
+    discarded_seconds: float = 0.0
     refused: int = 0
     lost_texts: int = 0
 
     def metrics(self) -> dict[str, float]:
         """Return the totals under their names in the metrics."""
-        return {
-            "starts_total": self.starts,
-            "underruns_total": self.underruns,
-            "underrun_seconds_total": self.underrun_s,
-            "discarded_seconds_total": self.discarded_s,
-            "refused_total": self.refused,
-            "lost_texts_total": self.lost_texts,
-        }
+        return {f"{name}_total": total for name, total in asdict(self).items()}
 
 
 def device_metrics(runner: Runner) -> dict[str, float]:
@@ -95,10 +88,9 @@ class GpuUsage:
         self._is_closed.set()
 
     def _read_on(self) -> None:
-        is_last = False
-        while not is_last:
+        self.latest = self._read()
+        while not self._is_closed.wait(_READ_EVERY_S):
             self.latest = self._read()
-            is_last = self._is_closed.wait(_READ_EVERY_S)
 
     def _read(self) -> dict[str, float]:
         free_bytes, total_bytes = torch.cuda.mem_get_info(self._device)

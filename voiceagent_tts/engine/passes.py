@@ -1,10 +1,10 @@
 """Device state of the rows, and the three passes over it.
 
-`prefill` processes prompts, `code_predictor_step` completes the current frame of each row, and
-`talker_step` computes codebook 0 of the next. A pass runs for some of the rows, found by their
-numbers; everything else that the host knows of them is uploaded in one small matrix. Passes have
-static shapes, write in place and never wait for the device, so that each can be captured once and
-replayed.
+`prefill` processes prompts and samples codebook 0 of their first frames, `code_predictor` completes
+the current frame of each row, and `talker` computes codebook 0 of the next. A pass runs for some of
+the rows, found by their numbers; everything else that the host knows of them is uploaded in one
+small matrix. Passes have static shapes, write in place and never wait for the device, so that each
+can be captured once and replayed.
 """
 
 from collections.abc import Callable, Iterator
@@ -90,7 +90,8 @@ class Passes:
         speakers = (shapes.prompt_rows[-1], network.config.talker_config.hidden_size)
         self._speakers = Upload(speakers, torch.float32, device)
         self._codes = torch.zeros(most, network.codebooks, dtype=torch.int64, device=device)
-        self._first = Download((2, most), torch.int32, device)
+        self.made = Download((2, most), torch.int32, device)
+        """Codebook 0 of the frames that the talker was run for, and of the next: [2, R] int32."""
         self._is_true = torch.ones((), dtype=torch.bool, device=device)
 
     def keys(self) -> Iterator[PassKey]:
@@ -125,25 +126,9 @@ class Passes:
         self._prompts.send(positions.reshape(-1, positions.shape[-1]))
         self._speakers.send(speakers)
 
-    def prefill(self, count: int, length: int, window: int) -> None:
-        """Process prompts of `count` rows, and sample codebook 0 of their first frames."""
-        self.calls["prefill", count, length, window]()
-
-    def code_predictor_step(self, count: int) -> None:
-        """Complete the current frame of each row."""
-        self.calls["code_predictor", count, 0, 0]()
-
-    def talker_step(self, count: int, window: int) -> None:
-        """Run the talker for the completed frames, and sample codebook 0 of the next ones."""
-        self.calls["talker", count, 1, window]()
-
-    def send_back(self) -> None:
-        """Start the copy to the host that `receive` waits for, and with it for all work before."""
-        self._first.send()
-
-    def receive(self) -> np.ndarray:
-        """Wait for the talker; return codebook 0 of the frames made and the next, [2, R] int32."""
-        return self._first.receive()
+    def run(self, name: str, count: int, length: int = 0, window: int = 0) -> None:
+        """Run a pass for the `count` rows that were sent last; see `PassKey`."""
+        self.calls[name, count, length, window]()
 
     def _function(self, key: PassKey) -> Callable[[], None]:
         name, count, length, window = key
@@ -184,7 +169,7 @@ class Passes:
         rows.hidden.index_copy_(0, slots, hidden)
         rows.first.index_copy_(0, slots, first)
         rows.seen.index_put_((slots, first), self._is_true)
-        self._first.tensor[:, :count] = torch.stack((codes[:, 0], first))
+        self.made.tensor[:, :count] = torch.stack((codes[:, 0], first))
 
     def _run_prefill(self, count: int, length: int, window: int) -> None:
         network, rows, records = self._network, self._rows, self._device_records(count)
@@ -280,7 +265,7 @@ class Prefiller:
         rows = np.array([prefill.row for prefill in together])
         self._passes.send(self._table.padded(rows, count))
         self._passes.send_prompts(positions, speakers)
-        self._passes.prefill(count, length, fitting(self._shapes.windows, reached))
+        self._passes.run("prefill", count, length, fitting(self._shapes.windows, reached))
         records["position"][rows] += records["length"][rows]
 
 

@@ -6,8 +6,6 @@ the codec's state after a clone's reference audio. Both are cached.
 
 from collections import deque
 
-from torch import Tensor
-
 from voiceagent_tts.engine.publisher import failing_in_engine
 from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.engine.scheduler import Scheduler
@@ -17,7 +15,7 @@ from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.kv_pool import pages_for
-from voiceagent_tts.model.prompt import Cloned, Prompt, PromptBuilder, Voice
+from voiceagent_tts.model.prompt import Prompt, PromptBuilder, Voice, reference_codes
 from voiceagent_tts.seam.commands import Feeding, Prepare
 
 _MOST_PREFIXES = 64
@@ -64,13 +62,13 @@ class PromptCache:
 
     def is_primed(self, loaded: LoadedVoice) -> bool:
         """Whether the codec's state after the voice's reference is there, or none is needed."""
-        if _reference_codes(loaded) is None:
+        if reference_codes(loaded.voice) is None:
             return True
         return loaded.priming is not None and loaded.priming.is_done
 
     def prime_part(self, loaded: LoadedVoice) -> None:
         """Compute the next part of the codec's state after the voice's reference."""
-        codes = _reference_codes(loaded)
+        codes = reference_codes(loaded.voice)
         assert codes is not None, "expected a voice with a reference"
         priming = loaded.priming or self._runner.prime(codes)
         loaded.priming = None  # if a part fails, nothing continues it
@@ -109,10 +107,6 @@ class PromptCache:
                     self._prefixes.put(key, self._runner.prepare(prompt, pages))
                 except OverloadedError:  # the memory for prefixes is full
                     self._prefixes.drop_oldest()
-
-
-def _reference_codes(loaded: LoadedVoice) -> Tensor | None:
-    return loaded.voice.reference_codes if isinstance(loaded.voice, Cloned) else None
 
 
 class Preparations:

@@ -124,7 +124,7 @@ class Publisher:
         assert active is not None
         if active.state is SequenceState.LOST:  # an earlier sound of this step was noise
             return None
-        active.receive_audio(sound.frames)
+        active.decoding_frames -= sound.frames
         silences = _record_silences(context, active, sound.pcm)
         pcm = sound.pcm[: len(silences) * _FRAME_BYTES]
         is_stillborn = active.has_ended and sequence.detector.never_spoke
@@ -139,7 +139,7 @@ class Publisher:
         gap_s = context.record_sent(chunk.samples, now)
         if gap_s > 0 and not context.is_batch:
             self._counts.underruns += 1
-            self._counts.underrun_s += gap_s
+            self._counts.underrun_seconds += gap_s
         return ContextAudio(context.id, chunk)
 
     def _end_if_finished(self, context: EngineContext) -> None:

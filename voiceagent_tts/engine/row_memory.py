@@ -1,4 +1,4 @@
-"""Rows and KV pages of one device: which sequence has which. Decides nothing about contexts."""
+"""Assigns the rows and KV pages of one device to sequences."""
 
 import contextlib
 from bisect import insort

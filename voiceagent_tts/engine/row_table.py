@@ -144,11 +144,7 @@ class RowTable:
 
 
 class DeviceRecords:
-    """View of records on the device, by field.
-
-    Args:
-        packed: [B, N] int32, one record per row of the batch.
-    """
+    """View by field of records on the device: [B, N] int32, one per row of the batch."""
 
     def __init__(self, packed: Tensor, layout: np.dtype) -> None:
         # All fields are converted in one launch; what floats become as integers is never read.

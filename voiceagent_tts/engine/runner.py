@@ -8,7 +8,7 @@ passes run plainly.
 
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPrefix, pages_for
+from voiceagent_tts.model.kv_pool import KVPrefix, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
@@ -154,7 +154,7 @@ class Runner:
         self._stream = Stream(network.device, is_captured=has_graphs)
         self.has_graphs = self._stream.is_captured
         """Whether passes are replays of captured graphs."""
-        self._batch = Batch(
+        self.batch = Batch(
             network,
             rows,
             capacity,
@@ -163,8 +163,9 @@ class Runner:
             samplers=make_samplers([sampling_params(checkpoint.generation)], network.kernels),
             compile=self._stream.compile,
         )
+        """The rows, whose passes only this runner runs."""
         stream = Stream(network.device, is_captured=has_graphs, priority=CODEC_PRIORITY)
-        self._codec = CodecStream(codec, self._batch.codes, stream, sizes.codec)
+        self._codec = CodecStream(codec, self.batch.codes, stream, sizes.codec)
         self.codec_row_bytes = self._codec.state_bytes // (rows + 1)
         """Memory of the codec state of one row, or of one primed voice."""
         self._streams = self._stream, stream
@@ -177,31 +178,14 @@ class Runner:
             torch.cuda.synchronize(network.device)  # what was loaded is there for every stream
 
     @property
-    def free_rows(self) -> list[int]:
-        """Rows that are free."""
-        return self._batch.free
-
-    @property
     def has_sound_in_flight(self) -> bool:
         """Whether a later step will return audio that is being decoded now."""
         return self._codec.calls_in_flight > 0
 
-    def pages_needed(self, prompt_positions: int) -> int:
-        """Return the number of pages for a prompt of this length and its first frame.
-
-        A row needs another page whenever it has filled one.
-        """
-        return pages_for(prompt_positions + 1)
-
-    @property
-    def page_bytes(self) -> int:
-        """Memory of a KV page."""
-        return self._batch.prefix_bytes(PAGE_POSITIONS)
-
     @property
     def graph_count(self) -> int:
         """Number of passes and codec calls that `capture` compiles."""
-        return len([*self._batch.passes.keys(), *self._codec.keys()])
+        return len([*self.batch.passes.keys(), *self._codec.keys()])
 
     def capture(self, progress: Progress) -> None:
         """Compile every pass and every call of the codec, and run each once on the scratch row.
@@ -214,7 +198,7 @@ class Runner:
         If this raises, the runner cannot be used, and after some faults not even its process.
         """
         done, total = 0, self.graph_count
-        for owner in (self._batch.passes, self._codec):
+        for owner in (self.batch.passes, self._codec):
             for key in owner.keys():
                 owner.calls[key]  # pyright: ignore[reportArgumentType]
                 progress(done := done + 1, total)
@@ -223,7 +207,7 @@ class Runner:
 
     @torch.inference_mode()
     def _run_all(self) -> None:
-        passes = self._batch.passes
+        passes = self.batch.passes
         with self._stream.entered():
             for pass_key in passes.keys():
                 passes.calls[pass_key]()
@@ -238,7 +222,7 @@ class Runner:
     def run_largest_passes(self) -> None:
         """Run the largest pass of every kind on the scratch row."""
         with self._stream.entered():
-            self._batch.passes.run_largest()
+            self.batch.passes.run_largest()
 
     @torch.inference_mode()
     def run_largest_call(self) -> None:
@@ -268,7 +252,7 @@ class Runner:
     def can_prepare(self, prompt_prefix: Prompt) -> bool:
         """Whether a beginning fits into a row, and into the memory for prefixes if it is empty."""
         positions = len(prompt_prefix)
-        has_memory = self._batch.prefix_bytes(positions) <= self._prefix_bytes
+        has_memory = self.batch.prefix_bytes(positions) <= self._prefix_bytes
         return positions < self.capacity and has_memory
 
     def prepare(self, prompt_prefix: Prompt, pages: Sequence[int]) -> Prefix:
@@ -281,11 +265,11 @@ class Runner:
         Raises:
             OverloadedError: the memory for prefixes is full.
         """
-        size = self._batch.prefix_bytes(len(prompt_prefix))
+        size = self.batch.prefix_bytes(len(prompt_prefix))
         if sum(prefix.kv.bytes for prefix in self._prefixes) + size > self._prefix_bytes:
             raise OverloadedError(f"prefixes use all {self._prefix_bytes} bytes of their limit")
         with self._stream.entered():
-            prefix = Prefix(prompt_prefix, self._batch.prepare(prompt_prefix, pages))
+            prefix = Prefix(prompt_prefix, self.batch.prepare(prompt_prefix, pages))
         self._prefixes.add(prefix)
         return prefix
 
@@ -303,15 +287,12 @@ class Runner:
     ) -> None:
         """Start a prompt in a free row, with the next step; arguments as in `Batch.join`.
 
-        `sampling` is within the checkpoint's recommendation, with any seed. Audio continues from
-        `primed`, by default from silence.
-
-        Raises:
-            InvalidRequestError: `sampling` is outside what the samplers were built for.
+        `sampling` is the checkpoint's recommendation, with any seed. Audio continues from `primed`,
+        by default from silence.
         """
         assert prefix is None or prefix.begins(prompt)
         with self._stream.entered():
-            self._batch.join(
+            self.batch.join(
                 row,
                 prompt,
                 sampling,
@@ -323,22 +304,10 @@ class Runner:
             )
         self._codec.start(row, primed)
 
-    def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool) -> None:
-        """Append text ids to an open row."""
-        self._batch.feed(row, text_ids, is_last=is_last)
-
     def cancel(self, row: int) -> None:
         """Free a row, and drop its audio in the codec; idempotent."""
-        self._batch.cancel(row)
+        self.batch.cancel(row)
         self._codec.drop(row)
-
-    def full_rows(self, rows: Collection[int]) -> list[int]:
-        """Return those of `rows` that need another page for the frame that they can make next."""
-        return self._batch.full_rows(rows)
-
-    def set_pages(self, row: int, pages: Sequence[int]) -> None:
-        """Assign pages to a row, in the order of its positions."""
-        self._batch.set_pages(row, pages)
 
     def step(
         self,
@@ -356,24 +325,24 @@ class Runner:
             decode: maximum number of undecoded frames to decode by row, this step's frame included.
             meanwhile: work of the host that is done while a GPU computes; it must not change rows.
         """
-        assert not (full := self._batch.full_rows(speak)), f"rows without a page: {full}"
+        assert not (full := self.batch.full_rows(speak)), f"rows without a page: {full}"
         began_s = time.perf_counter()
         began = self._stream.mark()
         with self._stream.entered():
-            self._batch.prefill()
+            self.batch.prefill()
             prefilled = self._stream.mark()
-            made = self._batch.code_predictor_step(speak)
+            made = self.batch.code_predictor_step(speak)
             coded = self._stream.mark()
         earlier_calls = self._codec.calls_in_flight
         self._decode(decode, made, coded)
         self._calls_of_step = self._codec.calls_in_flight - earlier_calls
         decoding = self._stream.mark()
         with self._stream.entered():
-            self._batch.talker_step()
+            self.batch.talker_step()
             advanced = self._stream.mark()  # before the copy that the host waits for
-            self._batch.send_back()
+            self.batch.send_back()
         meanwhile()
-        step = self._batch.collect()
+        step = self.batch.collect()
         # A single row leaves most of a GPU idle, so its audio is not left to the next step.
         sounds = self._codec.collect(is_waiting=len(made) <= 1)
         self._note(began_s, (began, prefilled, coded, decoding, advanced), len(made))
@@ -392,7 +361,7 @@ class Runner:
 
     def _decode(self, decode: Mapping[int, int], made: tuple[int, ...], coded: StreamEvent) -> None:
         if decode:
-            frames = {row: self._batch.frames(row) + (row in made) for row in decode}
+            frames = {row: self.batch.frames(row) + (row in made) for row in decode}
             self._codec.decode(decode, frames, coded)
 
     def _note(self, began_s: float, events: tuple[StreamEvent, ...], frames: int) -> None:

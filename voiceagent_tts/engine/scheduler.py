@@ -15,7 +15,7 @@ from itertools import chain
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
 from voiceagent_tts.engine.row_memory import RowMemory
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext
-from voiceagent_tts.engine.sizes import FRAMES_A_CALL
+from voiceagent_tts.engine.sizes import FRAMES_A_CALL, WINDOWS_FRAMES
 from voiceagent_tts.engine.step_costs import StepCosts
 from voiceagent_tts.errors import OverloadedError
 
@@ -38,23 +38,6 @@ _UNKNOWN_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Settings of the operator.
-
-    Attributes:
-        initial_frames: frames in each decode window until there is sound, for contexts that do not
-            choose; at most the last of `ramp`.
-        ramp: frames in the windows that follow, ascending.
-        max_load: maximum step time, as a share of real time, at which new listeners are admitted;
-            infinite to admit all.
-    """
-
-    initial_frames: int = 1
-    ramp: tuple[int, ...] = (1, 2, 4, 8, 12)
-    max_load: float = math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Work of one step.
 
@@ -70,11 +53,15 @@ class Plan:
 
 
 class Scheduler:
-    """Decides which context gets rows, pages and time of one device when."""
+    """Decides which context gets rows, pages and time of one device when.
 
-    def __init__(self, pace: Pace, rows: int, pages: int) -> None:
-        self._pace = pace
+    Args:
+        max_load: maximum step time, as a share of real time, at which new listeners are admitted.
+    """
+
+    def __init__(self, rows: int, pages: int, max_load: float = math.inf) -> None:
         self._rows = rows
+        self._max_load = max_load
         self.memory = RowMemory(rows, pages)
         self.costs = StepCosts()
         self._has_deferred = False
@@ -103,7 +90,7 @@ class Scheduler:
         may_add_load = is_batch or continues or not listeners
         if len(contexts) >= rows:
             problem = f"all {rows} rows are in use"
-        elif not may_add_load and self.load(listeners + 1) > self._pace.max_load:
+        elif not may_add_load and self.load(listeners + 1) > self._max_load:
             problem = f"the device speaks {listeners} contexts, the most that it can in real time"
         else:
             return
@@ -170,7 +157,7 @@ class Scheduler:
         is_beyond = len(active.pages) >= active.likely_pages
         has_listeners = not all(other.is_batch for other in contexts)
         leaves_share = context.is_batch and is_beyond and has_listeners
-        if self.memory.extend(active, leaves_share * (pages - _batch_share(pages))):
+        if self.memory.extend(active, pages - _batch_share(pages) if leaves_share else 0):
             return True
         self.memory.take_back(contexts)
         return False
@@ -262,7 +249,7 @@ class Scheduler:
         other context is pressed.
         """
         stepping, step_s = {context.id for context in step}, self.costs.steps.of(len(step))
-        largest = self._pace.ramp[-1]
+        largest = WINDOWS_FRAMES[-1]
         decode: list[tuple[EngineContext, int]] = []
         for context in contexts:
             frames = min(context.undecoded_frames + (context.id in stepping), largest)
@@ -283,15 +270,15 @@ class Scheduler:
         """
         active = context.active
         if active is None or not context.has_spoken:
-            return context.options.initial_frames or self._pace.initial_frames
+            return context.options.initial_frames or WINDOWS_FRAMES[0]
         if context.is_batch:
-            return self._pace.ramp[-1]
+            return WINDOWS_FRAMES[-1]
         spare_s = context.lead_s(now, active.decoding_frames) - URGENT_LEAD_S
         if spare_s < 0:
             return 1
         fitting = active.undecoded_frames + (spare_s / step_s if step_s else math.inf)
-        place = bisect_right(self._pace.ramp, fitting)
-        return self._pace.ramp[place - 1] if place else 1
+        place = bisect_right(WINDOWS_FRAMES, fitting)
+        return WINDOWS_FRAMES[place - 1] if place else 1
 
     def _ends_in_s(self, context: EngineContext) -> float:
         """Return the expected seconds until the context has made and may send its last frame."""

@@ -146,10 +146,6 @@ class ActiveSequence:
         self.undecoded_frames -= frames
         self.decoding_frames += frames
 
-    def receive_audio(self, frames: int) -> None:
-        """Count frames whose audio has arrived."""
-        self.decoding_frames -= frames
-
 
 @dataclass(slots=True)
 class EngineContext:

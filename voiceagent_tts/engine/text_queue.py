@@ -7,7 +7,7 @@ to start, the next one begins at every sentence end. Ids never change once they 
 Building the ids of a growing text takes 5 µs per character of English on the engine's thread, and
 12 µs per character of Chinese. So text that a row is waiting for is tokenized on arrival: the first
 words of every context, more of them until there is sound, and a little for rows without text. The
-rest is tokenized in bounded portions while the device computes. Knows no time, and changes no rows.
+rest is tokenized in bounded portions while the device computes.
 """
 
 from collections import deque
@@ -140,10 +140,8 @@ class OpenContext(EngineContext):
 class TextQueue:
     """Text that has arrived and is not read yet, in the order of each context.
 
-    Contexts take turns, in every step first those whose rows have run out of text.
-
-    Args:
-        contexts: open contexts by their number; the text of others is dropped.
+    Contexts take turns, in every step first those whose rows have run out of text. The text of
+    contexts that are no longer open is dropped.
     """
 
     def __init__(self, contexts: Mapping[int, OpenContext]) -> None:

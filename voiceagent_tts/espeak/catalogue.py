@@ -70,11 +70,7 @@ class EspeakVoice:
 
 
 class VoiceCatalogue:
-    """The voices of one espeak installation.
-
-    Args:
-        variants: timbres whose names may follow `+`.
-    """
+    """The voices of one espeak installation, and the variants whose names may follow `+`."""
 
     languages = tuple(LANGUAGES)
 

@@ -158,7 +158,9 @@ class EspeakEngine(SegmentEngine[_Row]):
             trims_lead=row.end_sample == 0,
         )
         if voice.reads_kana_only and not row.is_warned_of_kanji:
-            self._warn_of_kanji(row, piece.spoken.text)
+            row.is_warned_of_kanji = lacks_readings(piece.spoken.text)
+            if row.is_warned_of_kanji:
+                self._warn(row, WarningCode.KANJI_SPELLED_OUT, KANJI_WARNING)
         if not (row.is_warned_of_ipa or can_say_ipa(piece, voice, self._library)):
             row.is_warned_of_ipa = True
             self._warn(row, WarningCode.IPA_IGNORED, IPA_WARNING)
@@ -166,11 +168,6 @@ class EspeakEngine(SegmentEngine[_Row]):
         if speech is not None:
             self._send_words(row, speech.words)
             row.unsent, row.is_said = memoryview(speech.pcm), True
-
-    def _warn_of_kanji(self, row: _Row, text: str) -> None:
-        if lacks_readings(text):
-            row.is_warned_of_kanji = True
-            self._warn(row, WarningCode.KANJI_SPELLED_OUT, KANJI_WARNING)
 
     def _continues(self, row: _Row) -> bool:
         self._handle_commands()

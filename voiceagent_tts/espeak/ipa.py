@@ -20,7 +20,7 @@ _STRESS = {"ˈ": "'", "ˌ": ","}
 _SILENT = frozenset("\u0361\u035c.‿|/")  # ties, syllable borders and slashes
 _WRITTEN = str.maketrans({"g": "ɡ", ":": "ː", "'": "ˈ", "’": "ˈ", ",": "ˌ"})
 _SIMILAR = "ɹrɾʁʀɻ aɑɐæʌ eɛ oɔɒ iɪ uʊ yʏ øœ əɐɜ lɫ nŋɲ xχç hɦ vʋβ ʃɕʂ ʒʑʐ".split()
-"""Sounds that stand in for each other where a language lacks one, the nearest first."""
+"""Sounds that replace each other where a language lacks one, the nearest first."""
 
 
 def phoneme_names(phontab: Path) -> list[str]:

@@ -14,11 +14,11 @@ from voiceagent_tts.text.morphemes import japanese_tokenizer
 _KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))
 _NO_READING = "*"
 _MONTH = "ガツ"
-"""Reading of 月 behind digits; janome reads it as the moon."""
+"""Reading of 月 after digits; janome reads it as the moon."""
 
 
 def lacks_readings(text: str) -> bool:
-    """Whether `text` has kanji that nobody can read here, because janome is not installed."""
+    """Whether `text` has kanji without readings, because janome is not installed."""
     return japanese_tokenizer() is None and any(map(_is_kanji, text))
 
 

@@ -10,12 +10,13 @@ import soxr
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.audio.pcm import float_to_pcm
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
 from voiceagent_tts.espeak.pieces import EspeakPiece
 from voiceagent_tts.espeak.word_times import EspeakText, WordSpan, time_words
+from voiceagent_tts.seam.segment_engine import unspoken
 
 _GUESS_CONFIDENCE = 0.9
 """Of a word inside a group of which espeak reports the beginning alone. 95 % of them lie within
@@ -74,11 +75,6 @@ class Speech:
     words: tuple[WordTimestamp, ...]
     phonemes: tuple[Phoneme, ...] = ()
 
-    @classmethod
-    def silence(cls, words: Iterable[Word]) -> "Speech":
-        """Speech without audio; its words have no length."""
-        return cls(b"", tuple(WordTimestamp(word, 0, 0, _GUESS_CONFIDENCE) for word in words))
-
 
 def speak(
     library: EspeakLibrary, piece: EspeakPiece, delivery: Delivery, continues: Callable[[], bool]
@@ -115,7 +111,7 @@ def speak(
     if not is_complete:
         return None
     if not any(event.kind is EventType.PHONEME and not event.is_pause for event in events):
-        return Speech.silence(piece.words)
+        return Speech(b"", unspoken(piece.words))
     spans = time_words(
         piece.words, spoken, events, lambda text: len(library.phonemes(text, voice.identifier))
     )

@@ -1,6 +1,7 @@
 """The kind of engine that speaks with the voices of the package hibari-tts."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.espeak.kind import KIND as ESPEAK
@@ -39,10 +40,9 @@ class HibariKind(EngineKind):
 
     def make(self, options: dict[str, Any]) -> MakeEngine:
         """Return what makes the engine."""
-        from voiceagent_tts.hibari.load import HibariOptions, load_hibari
+        from voiceagent_tts.hibari.load import load_hibari
 
-        loading = HibariOptions(**options)
-        return lambda inbox, outbox: load_hibari(loading, inbox, outbox)
+        return partial(load_hibari, **options)
 
     def is_installed(self) -> bool:
         """Whether extra `hibari` is installed."""

@@ -54,10 +54,9 @@ class Prosody:
 
 
 class Network:
-    """One voice. Threads may share it: each runs it on a core of its own.
+    """One voice, and a JSON file with the id of each phoneme.
 
-    Args:
-        vocabulary: JSON file with the id of each phoneme.
+    Threads may share it: each runs it on a core of its own.
 
     Raises:
         CheckpointError: the file is not one of hibari's.

@@ -1,6 +1,6 @@
-"""The voices of the package `hibari-tts`: which there are, and where their files lie.
+"""The voices of the package `hibari-tts`, and the places of their files.
 
-Reads the package's own list without importing it: the server process does without its network.
+Reads the package's own list without importing the package, which would load its network.
 """
 
 import importlib.util
@@ -31,11 +31,6 @@ class PublishedVoice:
     language: str
     gender: Gender
     file: Path
-
-    @property
-    def is_british(self) -> bool:
-        """Whether its accent is British rather than American."""
-        return self.language == "en-gb"
 
 
 def is_installed() -> bool:

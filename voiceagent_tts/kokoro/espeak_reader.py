@@ -33,7 +33,7 @@ _AFFRICATES = re.compile("t[sʃ]|d[zʒ]")
 """Written without a tie by most people."""
 _WRITTEN = str.maketrans({"g": "ɡ", ":": "ː", "'": "ˈ", "’": "ˈ", "\u0361": _TIE, "\u035c": _TIE})
 _UNCOMPARED = frozenset("ˈˌ ")
-"""What a word has in one place and not in another."""
+"""Marks that depend on a word's neighbours."""
 _SYLLABLE_BORDERS = frozenset(".‿|/-^")
 
 

@@ -1,6 +1,7 @@
 """The kind of engine that speaks with Kokoro-82M."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.espeak.kind import KIND as ESPEAK
@@ -48,10 +49,9 @@ class KokoroKind(EngineKind):
 
     def make(self, options: dict[str, Any]) -> MakeEngine:
         """Return what makes the engine."""
-        from voiceagent_tts.kokoro.load import KokoroOptions, load_kokoro
+        from voiceagent_tts.kokoro.load import load_kokoro
 
-        loading = KokoroOptions(**options)
-        return lambda inbox, outbox: load_kokoro(loading, inbox, outbox)
+        return partial(load_kokoro, **options)
 
     def is_installed(self) -> bool:
         """Whether extra `kokoro` is installed."""

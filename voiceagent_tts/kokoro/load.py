@@ -1,9 +1,10 @@
 """Loads Kokoro: its weights, its voices, and how many rows this CPU can speak."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.kokoro.espeak_reader import EspeakPronouncer
@@ -12,7 +13,7 @@ from voiceagent_tts.kokoro.published import SPOKEN, Files, find
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
 from voiceagent_tts.phonemes.graph import CPU, Provider, providers
-from voiceagent_tts.phonemes.load import Trial, make_engine
+from voiceagent_tts.phonemes.load import Trial
 from voiceagent_tts.phonemes.reading import LoadedVoice, Pronouncer
 from voiceagent_tts.seam.engine import Inbox, Outbox
 
@@ -21,46 +22,41 @@ _TRIAL = Trial("This tells how fast this machine speaks.", 2)
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class KokoroOptions:
-    """Settings of an engine.
+def load_kokoro(
+    inbox: Inbox,
+    outbox: Outbox,
+    *,
+    model: str | None = None,
+    rows: int | None = None,
+    threads: int | None = None,
+    device: str | None = None,
+) -> PhonemeEngine:
+    """Load the weights and all voices of a folder, by default of the published files.
 
-    Attributes:
-        model: folder with the files. Default: the published ones, which are downloaded if missing.
-        rows: maximum number of contexts at a time. Default: as many as this CPU speaks in real
-            time, measured at start.
-        threads: rows that are computed at the same time. Default: one for each core.
-        device: `cpu`, `cuda` or `cuda:N`. Default: the faster of the first GPU, if ONNX Runtime can
-            use one, and the CPU.
-    """
-
-    model: str | None = None
-    rows: int | None = None
-    threads: int | None = None
-    device: str | None = None
-
-
-def load_kokoro(options: KokoroOptions, inbox: Inbox, outbox: Outbox) -> PhonemeEngine:
-    """Load the weights and all voices, and measure the machine unless the rows are given.
+    By default as many contexts may be open as this machine speaks in real time, measured at start.
+    `threads` rows are computed at the same time, by default one for each core. The device is `cpu`,
+    `cuda` or `cuda:N`; by default the faster of the CPU and the first GPU, if ONNX Runtime can use
+    one.
 
     Raises:
         CheckpointError: a package is missing, or the files are not here and cannot be downloaded,
             or are not those of Kokoro, or the device cannot be used.
     """
-    files = find(options.model)
+    files = find(model)
     import onnxruntime
 
-    chosen = providers(options.device, onnxruntime.get_available_providers())
+    chosen = providers(device, onnxruntime.get_available_providers())
     voices, provider = fastest(chosen, lambda provider: load_voices(files, provider))
-    return make_engine(
+    trial = _TRIAL if provider == CPU else replace(_TRIAL, clock=time.perf_counter)
+    threads = threads or os.cpu_count() or 1
+    return PhonemeEngine(
         inbox,
         outbox,
         voices,
-        _TRIAL if provider == CPU else replace(_TRIAL, clock=time.perf_counter),
         name="kokoro",
         model=f"Kokoro-82M v1.0, {files.model.name}",
-        rows=options.rows,
-        threads=options.threads,
+        max_rows=rows or trial.rows(voices, threads),
+        threads=threads,
     )
 
 
@@ -81,7 +77,7 @@ def fastest(
     for provider in choices:
         try:
             voices = load(provider)
-            loaded.append((trial.rtf(next(iter(voices.values()))), voices, provider))
+            loaded.append((trial.rtf(voices), voices, provider))
         except Exception as error:  # of ONNX Runtime, whose GPU may fail in many ways
             if provider == choices[-1]:
                 raise

@@ -56,11 +56,10 @@ _MARGINS = (0, 0, 0, 1)
 _REACH_FRAMES = 8
 """Frames that the second part reads to each side of those that it makes."""
 _LEAST_FRAMES = 56
-"""Frames that it reads at least, where there are so many: it would make a loud noise of a silence
-that it reads alone."""
+"""Minimum frames that it reads, if there are so many: of silence alone it makes a loud noise."""
 _PART_FRAMES = (40, 80)
 _CUT_FRAMES = 8
-"""How far a cut may be moved to where it is quiet."""
+"""Maximum distance by which a cut is moved to a quiet frame."""
 _FADE_SAMPLES = 240
 """Samples at the beginning of a part that are blended with those of the part before."""
 
@@ -114,8 +113,8 @@ class Graph:
         try:
             content = model.read_bytes()
             # Exports name them differently: `tokens` or `input_ids`, `audio` or `waveform`.
-            self._tokens = (set(graph.input_names(content)) - {"style", "speed"}).pop()
-            outputs = graph.output_names(content)
+            inputs, outputs = graph.input_and_output_names(content)
+            self._tokens = (set(inputs) - {"style", "speed"}).pop()
             first = ([self._tokens, "style", "speed"], [_DURATIONS, *_TENSORS])
             second = ([*_TENSORS, "style"], outputs)
             self._prosody = graph.session(graph.cut(content, *first), provider)
@@ -144,14 +143,7 @@ class Graph:
 
 
 class Network:
-    """One voice.
-
-    Args:
-        styles: the file of the voice.
-
-    Raises:
-        CheckpointError: the file has another size.
-    """
+    """One voice, from its file; raises `CheckpointError` if the file has another size."""
 
     hop_samples = HOP_SAMPLES
     part_frames = _PART_FRAMES

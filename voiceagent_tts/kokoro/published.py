@@ -1,6 +1,6 @@
 """The published voices of Kokoro and the files that they are loaded from.
 
-The server process reads this module too: it needs neither the network nor ONNX Runtime.
+The server process also imports this module, which needs neither the network nor ONNX Runtime.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from voiceagent_tts.hub import ModelId, damaged_files, download_model, stored_fo
 from voiceagent_tts.seam.events import VoiceDetails
 
 NAME = "kokoro"
-"""Of the published files, where a user names a model to download."""
+"""Name of the published files in `models download`."""
 _PACKAGES = ("hibari", "espeakng_loader", "onnxruntime", "huggingface_hub")
 
 _LANGUAGES = {"a": "en-us", "b": "en-gb", "e": "es", "f": "fr", "h": "hi", "i": "it", "p": "pt-br"}
@@ -48,7 +48,7 @@ PUBLISHED = ModelId(
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What Kokoro is loaded from: the ONNX file, and the folder with `NAME.bin` of each voice."""
+    """The files of Kokoro: the ONNX file, and the folder with `NAME.bin` of each voice."""
 
     model: Path
     voices: Path
@@ -56,17 +56,11 @@ class Files:
 
 def is_installed() -> bool:
     """Whether the packages of extra `kokoro` are installed."""
-    return all(importlib.util.find_spec(name) is not None for name in _PACKAGES)
+    return not _missing_packages()
 
 
-def check_installed() -> None:
-    """Raise a `CheckpointError` that names the extra, unless its packages are installed."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise CheckpointError(
-            f"engine kokoro: the package {missing[0]!r} is missing; "
-            f"{install_hint('server', 'kokoro')}"
-        )
+def _missing_packages() -> list[str]:
+    return [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
 
 
 def is_stored() -> bool:
@@ -81,9 +75,13 @@ def find(model: str | None) -> Files:
     the voices, in it or in folders of it.
 
     Raises:
-        CheckpointError: the folder has no such files, or they cannot be downloaded.
+        CheckpointError: the folder has no such files, or they cannot be downloaded, or packages of
+            the extra are missing.
     """
-    check_installed()
+    for missing in _missing_packages():
+        raise CheckpointError(
+            f"engine kokoro: the package {missing!r} is missing; {install_hint('server', 'kokoro')}"
+        )
     if model is None:
         return _stored() or _download()
     if not Path(model).is_dir():

@@ -43,9 +43,14 @@ _MAX_HEADER_BYTES = 100 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Location of a tensor in its file."""
+    """A tensor in a safetensors file that is mapped into memory: its bytes from `start` to `end`.
 
-    file: "WeightFile"
+    The safetensors library keeps every page that it has read. Together with the converted copy that
+    can exceed the memory of a machine sized for the model, so this class releases pages.
+    """
+
+    path: Path
+    content: mmap.mmap
     key: str
     dtype: str
     shape: tuple[int, ...]
@@ -53,88 +58,67 @@ class StoredTensor:
     end: int
 
     def read_into(self, target: Tensor) -> None:
-        """Copy into `target`, converting to its precision and device.
+        """Copy in chunks into `target`, converting to its precision and device.
 
         Raises:
             CheckpointError: the shape differs, or the type is not a floating-point type.
         """
         if tuple(target.shape) != self.shape:
             raise CheckpointError(
-                f"{self.file.path}: {self.key}: shape is {list(self.shape)}, "
+                f"{self.path}: {self.key}: shape is {list(self.shape)}, "
                 f"expected {list(target.shape)}"
             )
-        if self.dtype not in _DTYPES:
+        dtype = _DTYPES.get(self.dtype)
+        if dtype is None:
             raise CheckpointError(
-                f"{self.file.path}: {self.key}: type is {self.dtype}, expected one of "
+                f"{self.path}: {self.key}: type is {self.dtype}, expected one of "
                 f"{', '.join(_DTYPES)}"
             )
-        self.file.copy(self, target)
-
-
-class WeightFile:
-    """Maps one safetensors file into memory.
-
-    The safetensors library keeps every page that it has read. Together with the converted copy that
-    can exceed the memory of a machine sized for the model, so this class releases pages.
-
-    Raises:
-        CheckpointError: the file does not exist or is not a complete safetensors file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: expected a safetensors file; {error}") from error
-        self._data_start, header = self._header()
-        self.tensors = {
-            key: self._stored(key, entry) for key, entry in header.items() if key != "__metadata__"
-        }
-
-    def _header(self) -> tuple[int, dict[str, dict]]:
-        length = int.from_bytes(self._map[:8], "little")
-        if length > min(len(self._map) - 8, _MAX_HEADER_BYTES):
-            raise CheckpointError(
-                f"{self.path}: is not a complete safetensors file; download it again"
-            )
-        try:
-            return 8 + length, json.loads(self._map[8 : 8 + length])
-        except ValueError as error:
-            raise CheckpointError(f"{self.path}: is not a safetensors file; {error}") from error
-
-    def _stored(self, key: str, entry: dict) -> StoredTensor:
-        try:
-            start, end = (self._data_start + offset for offset in entry["data_offsets"])
-            stored = StoredTensor(self, key, entry["dtype"], tuple(entry["shape"]), start, end)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{self.path}: {key}: is not a safetensors entry") from error
-        if not 0 <= start <= end <= len(self._map):
-            raise CheckpointError(
-                f"{self.path}: {key}: ends at byte {end} of {len(self._map)}; "
-                "the download is not complete"
-            )
-        dtype = _DTYPES.get(stored.dtype)
-        if dtype and math.prod(stored.shape) * dtype.itemsize != end - start:
-            raise CheckpointError(f"{self.path}: {key}: its size does not match its shape")
-        return stored
-
-    def copy(self, stored: StoredTensor, target: Tensor) -> None:
-        """Copy a tensor of this file in chunks into `target`, which has its shape."""
-        dtype = _DTYPES[stored.dtype]
         flat = target.detach().view(-1)
         per_chunk = _CHUNK_BYTES // dtype.itemsize
         for first in range(0, flat.numel(), per_chunk):
             part = flat[first : first + per_chunk]
-            offset = stored.start + first * dtype.itemsize
-            part.copy_(torch.frombuffer(self._map, dtype=dtype, count=len(part), offset=offset))
+            offset = self.start + first * dtype.itemsize
+            part.copy_(torch.frombuffer(self.content, dtype=dtype, count=len(part), offset=offset))
             self._release(offset, len(part) * dtype.itemsize)
 
     def _release(self, offset: int, length: int) -> None:
         if hasattr(mmap, "MADV_DONTNEED"):
             page = offset // mmap.PAGESIZE * mmap.PAGESIZE
-            self._map.madvise(mmap.MADV_DONTNEED, page, offset + length - page)
+            self.content.madvise(mmap.MADV_DONTNEED, page, offset + length - page)
+
+
+def _open_file(path: Path) -> dict[str, StoredTensor]:
+    try:
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: expected a safetensors file; {error}") from error
+    length = int.from_bytes(content[:8], "little")
+    if length > min(len(content) - 8, _MAX_HEADER_BYTES):
+        raise CheckpointError(f"{path}: is not a complete safetensors file; download it again")
+    try:
+        header: dict[str, dict] = json.loads(content[8 : 8 + length])
+    except ValueError as error:
+        raise CheckpointError(f"{path}: is not a safetensors file; {error}") from error
+    header.pop("__metadata__", None)
+    return {key: _stored(path, content, key, entry, 8 + length) for key, entry in header.items()}
+
+
+def _stored(path: Path, content: mmap.mmap, key: str, entry: dict, data: int) -> StoredTensor:
+    try:
+        start, end = (data + offset for offset in entry["data_offsets"])
+        stored = StoredTensor(path, content, key, entry["dtype"], tuple(entry["shape"]), start, end)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {key}: is not a safetensors entry") from error
+    if not 0 <= start <= end <= len(content):
+        raise CheckpointError(
+            f"{path}: {key}: ends at byte {end} of {len(content)}; the download is not complete"
+        )
+    dtype = _DTYPES.get(stored.dtype)
+    if dtype and math.prod(stored.shape) * dtype.itemsize != end - start:
+        raise CheckpointError(f"{path}: {key}: its size does not match its shape")
+    return stored
 
 
 def open_weights(folder: Path) -> dict[str, StoredTensor]:
@@ -145,14 +129,14 @@ def open_weights(folder: Path) -> dict[str, StoredTensor]:
     """
     index = folder / "model.safetensors.index.json"
     if not index.exists():
-        return WeightFile(folder / "model.safetensors").tensors
+        return _open_file(folder / "model.safetensors")
     try:
         shards = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index}: expected weight_map; {error}") from error
     tensors: dict[str, StoredTensor] = {}
     for shard in shards:
-        tensors |= WeightFile(folder / shard).tensors
+        tensors |= _open_file(folder / shard)
     return tensors
 
 

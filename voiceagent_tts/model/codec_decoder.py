@@ -66,14 +66,7 @@ class CodecDecoder(nn.Module):
 
         self.transformer.fuse()
         self._new_call = FusedCall
-        self._run_convolutions = FusedSynthesis(
-            list(self.upsampling),
-            list(self.mixing),
-            self.head,
-            list(self.blocks),
-            self.activation,
-            self.output,
-        )
+        self._run_convolutions = FusedSynthesis(self)
 
     @property
     def is_fused(self) -> bool:
@@ -112,9 +105,6 @@ class CodecDecoder(nn.Module):
 
         Returns:
             [B, F * 1920] float32 in [-1, 1], 24 kHz.
-
-        Raises:
-            ValueError: the number of rows differs, or there are more frames than `state` allows.
         """
         call = self._start_call(codes, state, rows)
         samples = self._synthesize(self._transform(codes, call), call)
@@ -152,10 +142,7 @@ class CodecDecoder(nn.Module):
     def _start_call(self, codes: Tensor, state: CodecState, rows: Tensor | None) -> DecodeCall:
         rows = torch.arange(state.rows, device=codes.device) if rows is None else rows
         frames = codes.shape[-1]
-        if len(codes) != len(rows):
-            raise ValueError(f"expected codes of {len(rows)} rows, got {len(codes)}")
-        if frames > state.max_frames:
-            raise ValueError(f"expected at most {state.max_frames} frames per call, got {frames}")
+        assert len(codes) == len(rows) and frames <= state.max_frames, (codes.shape, len(rows))
         return self._new_call(state, frames, rows)
 
     def _transform(self, codes: Tensor, call: DecodeCall) -> Tensor:

@@ -12,14 +12,14 @@ sum, and that sums are rounded once. Importing this module needs Triton.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOperatorIssue=false
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-from torch import Tensor, nn
+from torch import Tensor
 
 from voiceagent_tts.model.codec_layers import (
     CausalConvolution,
@@ -142,7 +142,7 @@ class FusedCall(DecodeCall):
 
         Convolutions are called in the decoder's order, and the last ones need not be.
         """
-        place = self._state.layout[number]
+        place = self.state.layout[number]
         end = place.start + place.reach * place.channels
         self._end = max(self._end, end)
         return self._fresh[:, place.start : end].unflatten(1, (place.reach, place.channels))
@@ -161,7 +161,7 @@ class FusedCall(DecodeCall):
     def advance(self) -> None:
         """See `DecodeCall`."""
         super().advance()
-        self._store(self._state.history[:, : self._end], self._fresh[:, : self._end])
+        self._store(self.state.history[:, : self._end], self._fresh[:, : self._end])
 
     def write_inputs(
         self, x: Tensor, bias: Tensor | None, snake: SnakeBeta | None, layout: Layout
@@ -172,7 +172,7 @@ class FusedCall(DecodeCall):
         written = x.new_empty(rows, layout.positions, layout.taps * channels)
         history = fresh = x
         if layout.reach:
-            history, fresh = self.history(layout.number), self.fresh(layout.number)
+            history, fresh = self.state.convolution_inputs(layout.number), self.fresh(layout.number)
         alpha, inverse_beta = (x, x) if snake is None else (snake.alpha, snake.inverse_beta)
         _write_inputs[rows, triton.cdiv((lines + layout.reach) * channels, _BLOCK)](
             x, x if bias is None else bias, alpha, inverse_beta, history, self.rows, written,
@@ -187,7 +187,7 @@ class FusedCall(DecodeCall):
         """Convolve each channel of [B, T, C], and normalise the channels of each position."""
         x, conv, norm = x.contiguous(), mixing.conv, mixing.norm
         rows, length, width = x.shape
-        history, fresh = self.history(conv.number), self.fresh(conv.number)
+        history, fresh = self.state.convolution_inputs(conv.number), self.fresh(conv.number)
         normed, wide = x.new_empty(x.shape), triton.next_power_of_2(width)
         _convolve_norm[rows, length + conv.reach](
             x, conv.weight, conv.bias, norm.weight, norm.bias, history, self.rows, normed, fresh,
@@ -198,26 +198,13 @@ class FusedCall(DecodeCall):
 
 
 class FusedSynthesis:
-    """The decoder's layers from latents to samples, with one launch between two products.
+    """The layers of a `CodecDecoder` from latents to samples, one launch between two products."""
 
-    Args:
-        upsampling: layers from frames to the positions of the first block.
-        mixing: the layer after each of these.
-    """
-
-    def __init__(
-        self,
-        upsampling: Sequence[nn.Module],
-        mixing: Sequence[nn.Module],
-        head: CausalConvolution,
-        blocks: Sequence[nn.Module],
-        activation: SnakeBeta,
-        output: CausalConvolution,
-    ) -> None:
-        self._upsampling = [layer for layer in upsampling if isinstance(layer, Upsampling)]
-        self._mixing = [layer for layer in mixing if isinstance(layer, ConvNeXt)]
-        self._head = head
-        self._blocks = [block for block in blocks if isinstance(block, UpsamplingBlock)]
+    def __init__(self, decoder: Any) -> None:  # its module imports this one
+        self._upsampling = [one for one in decoder.upsampling if isinstance(one, Upsampling)]
+        self._mixing = [one for one in decoder.mixing if isinstance(one, ConvNeXt)]
+        self._head: CausalConvolution = decoder.head
+        self._blocks = [block for block in decoder.blocks if isinstance(block, UpsamplingBlock)]
         self._units = [
             [unit for unit in block.units if isinstance(unit, ResidualUnit)]
             for block in self._blocks
@@ -226,7 +213,8 @@ class FusedSynthesis:
             list(accumulate(_of(unit.mix.bias).float() for unit in units)) for units in self._units
         ]
         """Biases that the stream of a block lacks after each of its units."""
-        self._activation, self._output = activation, output
+        self._activation: SnakeBeta = decoder.activation
+        self._output: CausalConvolution = decoder.output
 
     def __call__(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, F, latent] -> [B, F * 1920, 1]."""

@@ -62,7 +62,8 @@ class CodecState:
     @property
     def bytes(self) -> int:
         """Memory of all rows in bytes."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors())
+        tensors = self.positions, self.keys, self.values, self.history
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def convolution_inputs(self, number: int) -> Tensor:
         """Return [B, reach, channels], the last inputs of a convolution."""
@@ -78,24 +79,13 @@ class CodecState:
         self.positions[row].zero_()
         self.history[row].zero_()
 
-    def copy_row(self, row: int, source: "CodecState", source_row: int) -> None:
-        """Copy the state of a row of `source`, which has the same layout, to `row`.
-
-        Raises:
-            ValueError: `source` has another layout.
-        """
-        if source.ring_frames != self.ring_frames:
-            raise ValueError(
-                f"expected a state for {self.max_frames} frames per call, got one for "
-                f"{source.max_frames}"
-            )
-        self.keys[:, row].copy_(source.keys[:, source_row])
-        self.values[:, row].copy_(source.values[:, source_row])
-        self.positions[row].copy_(source.positions[source_row])
-        self.history[row].copy_(source.history[source_row])
-
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return (self.positions, self.keys, self.values, self.history)
+    def copy_row(self, row: int, source: "CodecState") -> None:
+        """Copy the only row of `source`, which has the same layout, to `row`."""
+        assert source.ring_frames == self.ring_frames, (source.ring_frames, self.ring_frames)
+        self.keys[:, row].copy_(source.keys[:, 0])
+        self.values[:, row].copy_(source.values[:, 0])
+        self.positions[row].copy_(source.positions[0])
+        self.history[row].copy_(source.history[0])
 
 
 class DecodeCall:
@@ -108,7 +98,7 @@ class DecodeCall:
     """
 
     def __init__(self, state: CodecState, frames: int, rows: Tensor) -> None:
-        self._state, self.rows = state, rows
+        self.state, self.rows = state, rows
         device = state.positions.device
         self.positions = self._select(state.positions)[:, None] + torch.arange(
             frames, device=device
@@ -117,52 +107,36 @@ class DecodeCall:
     @cached_property
     def _place(self) -> tuple[Tensor, Tensor]:
         """Rows [B, 1] and slots [B, F] of the new keys."""
-        return self.rows[:, None], self.positions % self._state.ring_frames
+        return self.rows[:, None], self.positions % self.state.ring_frames
 
     @cached_property
     def _mask(self) -> Tensor:
         """Return the mask [B, 1, F, R] to add to scores; it hides slots outside the window."""
-        ring = self._state.ring_frames
+        ring = self.state.ring_frames
         last = self.positions[:, -1:]
         slots = (
             last - (last - torch.arange(ring, device=last.device)) % ring
         )  # [B, R] position in each slot
         age = self.positions[:, :, None] - slots[:, None]
-        is_hidden = (age < 0) | (age >= self._state.window_frames) | (slots < 0)[:, None]
-        zeros = self._state.keys.new_zeros(is_hidden.shape)
+        is_hidden = (age < 0) | (age >= self.state.window_frames) | (slots < 0)[:, None]
+        zeros = self.state.keys.new_zeros(is_hidden.shape)
         return zeros.masked_fill_(is_hidden, float("-inf"))[:, None]
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
         """Store the new keys and values ([B, F, Hkv, D]); return everything the frames may see."""
-        layer_keys, layer_values = self._state.keys[layer], self._state.values[layer]
+        layer_keys, layer_values = self.state.keys[layer], self.state.values[layer]
         layer_keys.index_put_(self._place, keys)
         layer_values.index_put_(self._place, values)
         return Keys(
             self._select(layer_keys),
             self._select(layer_values),
-            lengths=self._state.ring_frames,
+            lengths=self.state.ring_frames,
             mask=self._mask,
         )
 
-    def rings(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Return keys and values of every row of the state, for a kernel that stores new ones.
-
-        [R, ring, Hkv, D] each; position p is in slot p mod ring.
-        """
-        return self._state.keys[layer], self._state.values[layer]
-
-    @property
-    def window_frames(self) -> int:
-        """Attention window in frames, including the current one."""
-        return self._state.window_frames
-
-    def history(self, number: int) -> Tensor:
-        """Return the last inputs of a convolution for every row of the state: [R, reach, C]."""
-        return self._state.convolution_inputs(number)
-
     def store_history(self, number: int, inputs: Tensor) -> None:
         """Store the last inputs of a convolution ([B, reach, C]) for the next call."""
-        self._store(self._state.convolution_inputs(number), inputs)
+        self._store(self.state.convolution_inputs(number), inputs)
 
     def prepend_history(self, number: int, x: Tensor) -> Tensor:
         """Prepend a convolution's last inputs to new ones: [B, T, C] -> [B, reach + T, C].
@@ -170,7 +144,7 @@ class DecodeCall:
         The last new inputs are stored for the next call. Convolutions are numbered in the decoder's
         order.
         """
-        inputs = torch.cat((self._select(self.history(number)), x), dim=1)
+        inputs = torch.cat((self._select(self.state.convolution_inputs(number)), x), dim=1)
         self.store_history(number, inputs[:, x.shape[1] :])
         return inputs
 
@@ -186,7 +160,7 @@ class DecodeCall:
 
     def advance(self) -> None:
         """Advance the positions by the decoded frames."""
-        self._store(self._state.positions, self.positions[:, -1] + 1)
+        self._store(self.state.positions, self.positions[:, -1] + 1)
 
     def _select(self, held: Tensor) -> Tensor:
         return held.index_select(0, self.rows)

@@ -1,6 +1,6 @@
 """The JSON configuration of a checkpoint as dataclasses.
 
-Fields have the names of the JSON keys, so they can be searched for. Values that this network does
+Fields have the names of the JSON keys, so that a search finds both. Values that this network does
 not support (another codec, another activation, scaled positions) are errors that name the file and
 the key. Keys without effect on inference are ignored.
 
@@ -21,9 +21,9 @@ CODEC_FOLDER = "speech_tokenizer"
 
 
 class _Bound:
-    """Minimum of a number in a file. Configurations built in memory need no pydantic."""
+    """Limits of a number in a file. Configurations built in memory need no pydantic."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: float) -> None:
         self._limits = limits
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
@@ -32,6 +32,9 @@ class _Bound:
 
 Size = Annotated[int, _Bound(gt=0)]
 TokenId = Annotated[int, _Bound(ge=0)]
+_Count = Annotated[int, _Bound(ge=0)]
+_Positive = Annotated[float, _Bound(gt=0)]
+_Share = Annotated[float, _Bound(gt=0, le=1)]
 _Config = TypeVar("_Config")
 
 
@@ -181,14 +184,14 @@ class GenerationConfig:
     """generation_config.json: the default sampling settings of a model."""
 
     do_sample: bool = True
-    temperature: float = 0.9
-    top_k: int = 50
-    top_p: float = 1.0
-    repetition_penalty: float = 1.05
+    temperature: _Positive = 0.9
+    top_k: _Count = 50
+    top_p: _Share = 1.0
+    repetition_penalty: _Positive = 1.05
     subtalker_dosample: bool = True
-    subtalker_temperature: float = 0.9
-    subtalker_top_k: int = 50
-    subtalker_top_p: float = 1.0
+    subtalker_temperature: _Positive = 0.9
+    subtalker_top_k: _Count = 50
+    subtalker_top_p: _Share = 1.0
     max_new_tokens: Size = 2048
 
 

@@ -1,6 +1,6 @@
-"""Sample a code for every row in one launch: `TorchSampler` as one Triton kernel.
+"""Sample a code for every row in one launch: `Sampler` as one Triton kernel.
 
-`TorchSampler` needs about fifteen small launches per codebook, thirty with rules, sixteen times per
+`Sampler` needs about fifteen small launches per codebook, thirty with rules, sixteen times per
 frame; on a GPU each launch takes longer than its arithmetic. Here a program reads the logits of a
 row once and keeps them in registers. Top-p is not supported, because it would need a sort.
 Importing this module needs Triton.
@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voiceagent_tts.model.sampling import LogitRules, RowSettings, SamplingBounds
+from voiceagent_tts.model.sampling import LogitRules, RowSettings, Sampler
 
 _ZERO_BITS = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
 """Trailing zero bits of a float32 that was converted from each dtype."""
@@ -96,16 +96,8 @@ def _sample(
     tl.store(codes + row, code.to(tl.int64))
 
 
-class FusedSampler:
-    """Samples as `TorchSampler` does, up to the order in which probabilities are summed.
-
-    Args:
-        bounds: widest settings of any row; without top-p.
-    """
-
-    def __init__(self, bounds: SamplingBounds) -> None:
-        assert not bounds.has_top_p, bounds
-        self.bounds = bounds
+class FusedSampler(Sampler):
+    """Samples in one launch, without top-p; probabilities are summed in another order."""
 
     def sample(
         self,

@@ -105,12 +105,12 @@ def attend_window(
     """Store keys and values in the state of `call`, and attend; see `AttendWindow`."""
     rows, steps, count, width = heads.shape
     groups, heads = (count - queries) // 2, heads.contiguous()
-    keys, values = call.rings(layer)
+    keys, values = call.state.keys[layer], call.state.values[layer]
     assert keys.is_contiguous() and values.is_contiguous(), "expected contiguous rings"
     attended = heads.new_empty(rows, steps, queries, width)
     _attend_window[rows, groups](
         heads, rotated.cos, rotated.sin, keys, values, call.rows, call.positions, attended,
-        math.log2(math.e) / math.sqrt(width), keys.shape[1], call.window_frames,
+        math.log2(math.e) / math.sqrt(width), keys.shape[1], call.state.window_frames,
         steps, queries, groups, width, side_of(steps * (queries // groups)), side_of(steps),
         KEYS_BYTES // heads.itemsize, side_of(width),
         num_warps=4, num_stages=2, enable_fp_fusion=True,

@@ -31,7 +31,6 @@ from voiceagent_tts.model.sampling import (
     Sampler,
     SamplingBounds,
     SamplingSettings,
-    TorchSampler,
 )
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
@@ -54,6 +53,8 @@ _CODEC_TOLERANCE = 5e-4
 """Maximum difference of the codec's samples, relative to the largest. Sums in another order make
 5e-7; rounding to TF32, which the comparison forbids, 2e-4; one percent of an activation 1e-3."""
 
+_CPU = torch.device("cpu")
+
 Draw = Callable[..., Tensor]
 """Function from a shape to random numbers, equal in every run."""
 
@@ -75,7 +76,7 @@ def make_operations(kernels: Kernels, attend: Attend) -> Operations:
 def make_sampler(kernels: Kernels, bounds: SamplingBounds) -> Sampler:
     """Return the sampler for these bounds; with top-p always PyTorch's."""
     if kernels == "plain" or bounds.has_top_p:
-        return TorchSampler(bounds)
+        return Sampler(bounds)
     from voiceagent_tts.model.fused_sampler import FusedSampler  # Triton is optional
 
     return FusedSampler(bounds)
@@ -175,7 +176,7 @@ def differences(
         ("frame's start", config.code_predictor_config, predictor_type, _frame_cache(frame[:2])),
         ("frame", config.code_predictor_config, predictor_type, _frame_cache(frame[3:4])),
     ):
-        expected = _results(Operations(), part, make_cache, part_type, torch.device("cpu"))
+        expected = _results(Operations(), part, make_cache, part_type, _CPU)
         found = _results(fused, part, make_cache, part_type, device)
         for result, numbers in expected.items():
             off = (found[result] - numbers).abs().flatten(1).amax(1)
@@ -185,18 +186,23 @@ def differences(
         ("codebook 0", config.vocab_size, dtype, True),
         ("the others", config.code_predictor_config.vocab_size, predictor_type, False),
     ):
-        on_cpu = _codes("plain", size, part_type, torch.device("cpu"), has_rules=has_rules)
+        on_cpu = _codes("plain", size, part_type, _CPU, has_rules=has_rules)
         chosen = _codes("fused", size, part_type, device, has_rules=has_rules)
         yield f"codes of {name}", float((chosen != on_cpu).float().mean()), 0.0
     for name, part, part_type in (
         ("talker", config, dtype),
         ("code predictor", config.code_predictor_config, predictor_dtype(dtype)),
     ):
-        expected = _row_products(Operations(), part, part_type, torch.device("cpu"))
+        expected = _row_products(Operations(), part, part_type, _CPU)
         found = _row_products(fused, part, part_type, device)
         for result, numbers in expected.items():
             share = (found[result] - numbers).abs().max() / numbers.abs().max()
             yield f"{result} of a row of the {name}", float(share), TOLERANCES[part_type]
+
+
+def _drawing(dtype: torch.dtype, device: torch.device) -> Draw:
+    generator = torch.Generator().manual_seed(0)
+    return lambda *shape: torch.randn(shape, generator=generator).to(device, dtype)
 
 
 @torch.inference_mode()
@@ -204,11 +210,7 @@ def _row_products(
     operations: Operations, config: TransformerConfig, dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor]:
     """Run the products of a layer on one row of random numbers; return float32 on the CPU."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator).to(device, dtype)
-
+    draw = _drawing(dtype, device)
     hidden, inner = config.hidden_size, config.intermediate_size
     results: dict[str, Tensor] = {}
     for name, width, outputs in (
@@ -289,11 +291,7 @@ def _results(
     device: torch.device,
 ) -> dict[str, Tensor]:
     """Run the operations of a layer on random numbers; return float32 results on the CPU."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator).to(device, dtype)
-
+    draw = _drawing(dtype, device)
     cache, positions = make_cache(config, draw)
     rows, steps, width = len(cache.pages(0).table), positions.shape[1], config.head_dim
     queries, groups = config.num_attention_heads, config.num_key_value_heads

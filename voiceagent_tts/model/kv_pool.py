@@ -35,11 +35,6 @@ class KVPool:
     keys: Tensor
     values: Tensor
 
-    @property
-    def pages(self) -> int:
-        """Number of pages that rows can own."""
-        return self.keys.shape[1] - 1
-
 
 def empty_pool(config: TransformerConfig, pages: int, like: Tensor) -> KVPool:
     """Create a pool of `pages` pages and the scratch page, with the dtype and device of `like`."""

@@ -134,6 +134,11 @@ def _check_type(name: str, tensor: Tensor, types: Sequence[torch.dtype]) -> None
 Voice = Preset | Designed | Cloned
 
 
+def reference_codes(voice: Voice) -> Tensor | None:
+    """Return the frames that a voice continues, [F, K] int64; None for one without a reference."""
+    return voice.reference_codes if isinstance(voice, Cloned) else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
     """The talker's input before frame 0, and the text that follows frame by frame.
@@ -230,12 +235,12 @@ class PromptBuilder:
         text = [*self._reference_ids(voice), *turn[ROLE_TOKENS:]]
         if not is_open:
             text.append(self._config.tts_eos_token_id)
-        trailing = self._add_text(columns, text, self._reference(voice), is_streaming)
+        trailing = self._add_text(columns, text, reference_codes(voice), is_streaming)
         return Prompt(
             tuple(columns.text),
             tuple(columns.codec),
             tuple(trailing),
-            self._reference(voice),
+            reference_codes(voice),
             voice.speaker_embedding if isinstance(voice, Cloned) else None,
         )
 
@@ -245,7 +250,7 @@ class PromptBuilder:
         """Build the common start of all prompts with this voice, language, instruct and layout."""
         role = self._tokenizer.encode_turn("assistant", "")
         columns = self._head(role, voice, language, instruct)
-        reference, text = self._reference(voice), self._reference_ids(voice)
+        reference, text = reference_codes(voice), self._reference_ids(voice)
         frames = 0
         if not is_streaming:
             columns.add(text, [self._talker.codec_pad_id] * len(text))
@@ -267,7 +272,7 @@ class PromptBuilder:
 
         One text id; more with a reference, because each of its frames is paired with a text id.
         """
-        reference = self._reference(voice)
+        reference = reference_codes(voice)
         if reference is None:
             return ROLE_TOKENS + 1
         beside_frames = len(reference) + 1 - len(self._reference_ids(voice))
@@ -352,9 +357,6 @@ class PromptBuilder:
                 code=code,
             )
         return found
-
-    def _reference(self, voice: Voice) -> Tensor | None:
-        return voice.reference_codes if isinstance(voice, Cloned) else None
 
     def _reference_ids(self, voice: Voice) -> list[int]:
         if not isinstance(voice, Cloned) or voice.reference_codes is None:

@@ -1,8 +1,8 @@
 """English to phonemes, each with the place in the client's text that it says.
 
 Numbers, signs and abbreviations are words before the package `hibari` reads them, by our own rules,
-which know what each word is said for; the package knows nothing of places. It reads run by run:
-what stands between spaces.
+which keep the place of each word in the text. The package keeps no places, but reads run by run,
+the characters between two spaces.
 """
 
 import contextlib
@@ -23,11 +23,7 @@ _RUN = re.compile(r"\S+")
 
 
 class EnglishPronouncer:
-    """Reads English in one accent. Threads may share it.
-
-    Args:
-        is_british: whether the accent is British rather than American.
-    """
+    """Reads English in a British or an American accent. Threads may share it."""
 
     def __init__(self, knows: Callable[[str], bool], *, is_british: bool) -> None:
         from hibari.g2p import G2P
@@ -50,7 +46,7 @@ class EnglishPronouncer:
         said = normalize(said, self._language, reads_digits=False)
         try:
             return self._read(said)
-        except Exception as error:  # whatever its rules raise for texts that nobody has thought of
+        except Exception as error:  # the package's rules may raise anything for unusual texts
             _logger.error("a text is read word by word: hibari raised %s", type(error).__name__)
         text, offsets = "", ()
         for match in _RUN.finditer(said.text):
@@ -122,7 +118,7 @@ def _end_run(tokens: Sequence[Any]) -> None:
 
 
 def _readable(run: str) -> str:
-    """A run without digits in circles, which make the package fail."""
+    """Return a run with circled digits as plain ones; circled digits make the package fail."""
     return run if run.isascii() else "".join(map(_plain_digit, run))
 
 

@@ -1,7 +1,7 @@
 """Cuts a part out of an ONNX graph, from some of its tensors to others, and runs it.
 
 A graph that is run in parts gives its first result sooner than one that is run as a whole. The file
-is read as what it is, nested protocol buffers, so the package `onnx` is not needed.
+is parsed as nested protocol buffers, so the package `onnx` is not needed.
 
 Source: `onnx.proto3` of ONNX (field numbers), and the encoding of protocol buffers.
 """
@@ -13,7 +13,7 @@ from voiceagent_tts.errors import CheckpointError
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 Provider = str | tuple[str, dict[str, int]]
-"""What runs a graph, as ONNX Runtime names it, with its options."""
+"""Execution provider of ONNX Runtime: its name, or its name and options."""
 
 _GRAPH = 7  # field of ModelProto
 _NODE, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # fields of GraphProto
@@ -37,14 +37,17 @@ def cut(model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
     return rest + _field(_GRAPH, part)
 
 
-def input_names(model: bytes) -> list[str]:
-    """Return the names of a model's inputs; errors as for `cut`."""
-    return _value_names(model, _INPUT)
-
-
-def output_names(model: bytes) -> list[str]:
-    """Return the names of a model's outputs; errors as for `cut`."""
-    return _value_names(model, _OUTPUT)
+def input_and_output_names(model: bytes) -> tuple[list[str], list[str]]:
+    """Return the names of a model's inputs and of its outputs; errors as for `cut`."""
+    try:
+        fields = list(_fields(_graph(model)))
+    except IndexError:
+        raise ValueError("expected an ONNX file, got a damaged one") from None
+    inputs, outputs = (
+        [_name(value, _VALUE_NAME) for field, value, _ in fields if field == wanted]
+        for wanted in (_INPUT, _OUTPUT)
+    )
+    return inputs, outputs
 
 
 def providers(device: str | None, available: Sequence[str]) -> list[Provider]:
@@ -80,14 +83,6 @@ def session(model: bytes, provider: Provider = CPU) -> Any:
     if used != wanted:  # ONNX Runtime only logs that it uses another one
         raise RuntimeError(f"expected {wanted} to run the model, got {used}")
     return loaded
-
-
-def _value_names(model: bytes, wanted: int) -> list[str]:
-    try:
-        values = [value for field, value, _ in _fields(_graph(model)) if field == wanted]
-    except IndexError:
-        raise ValueError("expected an ONNX file, got a damaged one") from None
-    return [_name(value, _VALUE_NAME) for value in values]
 
 
 def _graph(model: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a network is to this room: phonemes to durations, and these to audio part by part."""
+"""The interface of a network: phonemes to durations, and these to audio part by part."""
 
 from typing import Any, Protocol
 

@@ -1,4 +1,4 @@
-"""What a text sounds like: phonemes with their places in it, and the voices that find them."""
+"""A text as phonemes with their places in it, and the voices that read it."""
 
 import re
 from bisect import bisect_left
@@ -20,7 +20,7 @@ MAX_PHONEMES = 400
 
 @dataclass(frozen=True, slots=True)
 class Phonemes:
-    """What is said.
+    """A string of phonemes, each with its place in the client's text.
 
     Attributes:
         text: phonemes, stress, spaces between words, and marks.

@@ -99,7 +99,8 @@ class Speech:
         end = self._prosody.cut_near(self._at + sizes[min(self._parts, len(sizes) - 1)])
         self._parts += 1
         frames = self._prosody.frames
-        last_sound = self._frame_after(self._last_sound_end() + _DECAY_SAMPLES)
+        sound_end = self._end_of(self._phonemes.sounds[-1]) + _DECAY_SAMPLES
+        last_sound = -(-sound_end // self._network.hop_samples)
         if self._end is None and end >= last_sound:
             self._end = frames if has_pause else min(frames, max(last_sound, self._at + 1))
         self._at = min(end, self._end or frames)
@@ -116,14 +117,8 @@ class Speech:
         start = self._border(self._phonemes.sounds[0]) - _ONSET_SAMPLES
         return max(0, start) // self._network.hop_samples
 
-    def _frame_after(self, sample: int) -> int:
-        return -(-sample // self._network.hop_samples)
-
     def _border(self, place: int) -> int:
         return self._prosody.borders[place] * self._network.hop_samples
-
-    def _last_sound_end(self) -> int:
-        return self._end_of(self._phonemes.sounds[-1])
 
     def _start_of(self, place: int) -> int:
         """Sample at which the word begins whose first sound is at `place`.

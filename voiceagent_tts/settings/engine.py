@@ -65,7 +65,7 @@ class EngineSettings(SettingsGroup):
         tuple[Device, ...],
         NoDecode,
         BeforeValidator(split_list),
-        Needs("engine=qwen3", "engine=kokoro"),
+        Needs("engine=qwen3", "engine=kokoro", "beside=kokoro"),
     ] = ()
     workers: Annotated[Processes, Needs(*_WITH_MODELS)] = 1
     precision: Annotated[

@@ -155,7 +155,7 @@ def _forced_spec(settings: Settings) -> WorkerSpec:
 
 
 def forced_options(settings: Settings) -> dict[str, Any]:
-    """Fields of `plugins.forced.load.ForcedOptions`."""
+    """Options of `plugins.forced.load.load_forced`."""
     engines = devices_of(settings) * settings.workers * len(settings.models)
     return {
         "model": settings.aligner_model,

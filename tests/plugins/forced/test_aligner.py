@@ -21,7 +21,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.forced.aligner import ForcedAligner
 from voiceagent_tts.plugins.forced.load import load_aligner
-from voiceagent_tts.plugins.forced.prompt import Clip, aligner_text, split_units
+from voiceagent_tts.plugins.forced.prompt import LANGUAGES, Clip, aligner_text, split_units
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 from voiceagent_tts.text.words import split_words
 
@@ -233,7 +233,7 @@ def test_languages_are_the_published_ones(aligner: ForcedAligner) -> None:
         LANGUAGE_CODE_TO_NAME,
     )
 
-    names = {LANGUAGE_CODE_TO_NAME[code] for code in aligner.languages}
+    names = {LANGUAGE_CODE_TO_NAME[code] for code in LANGUAGES}
     assert names == FORCED_ALIGNER_LANGUAGES
     clip = clip_of("uno dos", 1.0, "es-419")
     assert aligner.align([clip]) == aligner.align([Clip(clip.words, clip.pcm, "es")])

@@ -1,6 +1,7 @@
 """Which clips the forced aligner gets, and when: with a fake and with a tiny network."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from testbed.align_driving import AlignDriver
 from testbed.tiny_aligner import write_tiny_aligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.plugins.forced.load import ForcedOptions, load_forced
+from voiceagent_tts.plugins.forced.load import load_forced
 from voiceagent_tts.plugins.forced.prompt import Clip
 from voiceagent_tts.plugins.forced.sessions import ForcedSessions, Pacing
 from voiceagent_tts.seam.aligner_messages import Aligned, Expect, Finish, Follow
@@ -25,8 +26,6 @@ PACING = Pacing(pass_samples=SECOND, step_samples=60 * SECOND)
 
 class FakeAligner:
     """Finds the exact times: the value of each sample is the number of its word."""
-
-    languages = frozenset(("en",))
 
     def __init__(self) -> None:
         self.calls: list[Sequence[Clip]] = []
@@ -154,8 +153,8 @@ def test_an_unknown_language_is_refused() -> None:
 
 def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
     """With a tiny network every word is reported once, in order, inside the audio."""
-    options = ForcedOptions(str(write_tiny_aligner(tmp_path / "tiny")), "cpu", threads=1)
-    driver = AlignDriver(lambda inbox, outbox: load_forced(options, inbox, outbox))
+    model = str(write_tiny_aligner(tmp_path / "tiny"))
+    driver = AlignDriver(partial(load_forced, model=model, device="cpu", threads=1))
     assert driver.sessions.capabilities.aligner == "on the CPU: set by aligner_device"
     driver.step(Follow(1, "en", "v"), Expect(1, WORDS), audio(1, 0, 5 * SECOND), Finish(1))
     assert driver.answers[-1] == Done(1, 5 * SECOND)

@@ -11,14 +11,14 @@ import torch
 
 from testbed.pocket import SMALL_MODEL
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.plugins.pocket.load import PocketOptions, load_model, load_pocket
+from voiceagent_tts.plugins.pocket.load import load_model, load_pocket
 from voiceagent_tts.plugins.pocket.speech import Speech
 
 
 def load(tmp_path: Path, **options: object) -> object:
     """Load an engine over the small model."""
-    wanted = PocketOptions(str(tmp_path), (SMALL_MODEL,), **options)  # type: ignore[arg-type]
-    return load_pocket(wanted, list, lambda event: None)
+    models = (SMALL_MODEL,)
+    return load_pocket(list, lambda event: None, voices=str(tmp_path), models=models, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore:torch")

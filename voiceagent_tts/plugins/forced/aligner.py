@@ -2,8 +2,7 @@
 
 Qwen3-ForcedAligner-0.6B through transformers. The prompt has two timestamp tokens after each word,
 and the network classifies each of them into a time, in steps of 80 ms. Times out of order are
-repaired, and no word is left empty. This module knows no processes, no deadlines and no other
-aligner.
+repaired, and no word is left empty.
 
 Source: arXiv 2601.21337, section 3 (Qwen3-ForcedAligner).
 """
@@ -24,7 +23,6 @@ from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.plugins.forced.clip_times import Tail, make_monotonic, spread_starts
 from voiceagent_tts.plugins.forced.prompt import (
-    LANGUAGES,
     LONGEST_SAMPLES,
     Clip,
     PromptTokens,
@@ -68,19 +66,8 @@ class _ClipInput:
     ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Where the model places a word, in samples of its clip."""
-
-    word: Word
-    start: int
-    end: int
-
-
 class ForcedAligner:
     """Aligns clips with one network; used by one thread at a time."""
-
-    languages = LANGUAGES
 
     def __init__(
         self, network: "Qwen3ASRForTokenClassification", processor: "Qwen3ASRProcessor"
@@ -110,7 +97,7 @@ class ForcedAligner:
             crowd its last 200 ms; the words of a clip without audio are at 0.
 
         Raises:
-            InvalidRequestError: a language is none of `languages`.
+            InvalidRequestError: a language is none of `LANGUAGES`.
             RuntimeError: the device failed; `torch.OutOfMemoryError` if its memory is full.
         """
         units = [split_units(clip.words, check_language(clip.language)) for clip in clips]
@@ -217,22 +204,19 @@ def _timestamps(
     samples = len(clip.pcm) // BYTES_PER_SAMPLE
     spans = list(chain.from_iterable(map(_divide, units, times[::2], times[1::2])))
     starts = spread_starts(
-        [min(span.start, samples) for span in spans], _MIN_WORD_SAMPLES, samples, _TAIL
+        [min(start, samples) for _, start, _ in spans], _MIN_WORD_SAMPLES, samples, _TAIL
     )
     return tuple(
-        WordTimestamp(
-            span.word,
-            start,
-            min(max(span.end, start + _MIN_WORD_SAMPLES), following),
-            _CONFIDENCE,
+        WordTimestamp(word, start, min(max(end, start + _MIN_WORD_SAMPLES), following), _CONFIDENCE)
+        for (word, _, end), start, following in zip(
+            spans, starts, [*starts, samples][1:], strict=True
         )
-        for span, start, following in zip(spans, starts, [*starts, samples][1:], strict=True)
     )
 
 
-def _divide(unit: Unit, start: int, end: int) -> Iterator[_Span]:
-    """Divide the time of a unit among its words, in proportion to their letters."""
+def _divide(unit: Unit, start: int, end: int) -> Iterator[tuple[Word, int, int]]:
+    """Divide the samples of a unit among its words, in proportion to their letters."""
     letters = list(accumulate((len(aligner_text(word)) for word in unit), initial=0))
     borders = [start + (end - start) * count // max(letters[-1], 1) for count in letters]
     for word, (first, last) in zip(unit, pairwise(borders), strict=True):
-        yield _Span(word, first, last)
+        yield word, first, last

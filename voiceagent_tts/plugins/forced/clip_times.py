@@ -1,7 +1,7 @@
 """Repairs the times of one clip that contradict each other.
 
-Repaired times are in order, inside the audio, and leave no word empty.
-This module knows no network: times are integers of any unit.
+Repaired times are in order, inside the audio, and leave no word empty. They are integers of any
+unit.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,8 +1,7 @@
-"""Loading: the forced aligner's folder becomes a network on its device."""
+"""Loads the forced aligner from its folder onto its device."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,33 +33,27 @@ _CPU_PACING = Pacing(pass_samples=8 * SAMPLE_RATE_HZ, step_samples=10 * SAMPLE_R
 heartbeat timeout."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForcedOptions:
-    """What to load, and onto which device.
+def load_forced(
+    inbox: AlignInbox,
+    outbox: AlignOutbox,
+    *,
+    model: str,
+    device: str | None = None,
+    engine_devices: Sequence[str | None] = (),
+    threads: int | None = None,
+) -> ForcedSessions:
+    """Load the aligner of a worker process, from a folder or by the id of a downloaded model.
 
-    Attributes:
-        model: folder of a Qwen3-ForcedAligner, or the id of a downloaded one.
-        device: `cpu`, `cuda`, `cuda:1`; None for a GPU without an engine, else the CPU.
-        engine_devices: devices of all engines, as their own options name them.
-        threads: CPU threads; None for PyTorch's default.
-    """
-
-    model: str
-    device: str | None = None
-    engine_devices: Sequence[str | None] = ()
-    threads: int | None = None
-
-
-def load_forced(options: ForcedOptions, inbox: AlignInbox, outbox: AlignOutbox) -> ForcedSessions:
-    """Load the aligner of a worker process.
+    The device is `cpu`, `cuda` or `cuda:N`; by default a GPU without an engine, of those that
+    engines name as `engine_devices`, else the CPU. Without `threads` PyTorch chooses their number.
 
     Raises:
         CheckpointError: a file or a key is missing, or it is another model.
     """
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    placement = place_aligner(options.device, options.engine_devices)
-    aligner = load_aligner(options.model, placement.device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    placement = place_aligner(device, engine_devices)
+    aligner = load_aligner(model, placement.device)
     pacing = _CPU_PACING if placement.device == "cpu" else _GPU_PACING
     return ForcedSessions(inbox, outbox, aligner, pacing, placement.reason)
 
@@ -70,12 +63,10 @@ def load_aligner(
     device: str | None = None,
     precision: Precision | None = None,
 ) -> ForcedAligner:
-    """Load a forced aligner from local files.
+    """Load a forced aligner from a folder in transformers' layout, or a downloaded model's id.
 
-    Args:
-        model: a folder in the layout of transformers, or the id of a downloaded model.
-        device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
-        precision: None for bfloat16 on a GPU and float32 elsewhere.
+    The default device is a GPU where there is one; the default precision is bfloat16 on a GPU and
+    float32 elsewhere.
 
     Raises:
         CheckpointError: a file or a key is missing, or it is another model.
@@ -103,7 +94,7 @@ def _check_model_type(folder: Path) -> None:
         raise CheckpointError(f"{path}: model_type: expected {_MODEL_TYPE}, got {model_type}")
     if "thinker_config" in config:
         raise CheckpointError(
-            f"{path}: thinker_config: expected the layout of transformers, as of {ALIGNER_ID}"
+            f"{path}: thinker_config: expected the layout of transformers, as in {ALIGNER_ID}"
         )
 
 

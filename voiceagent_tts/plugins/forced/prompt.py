@@ -4,7 +4,7 @@
 
 There is no chat template around it: the model was trained on this alone, and three more tokens in
 front would shift its times. Words are the client's own, so that each time belongs to a span of the
-client's text. This module knows no network and no audio.
+client's text.
 
 Source: `encode_timestamp` of qwen-asr 0.0.6; the chat template of Qwen3-ForcedAligner-0.6B-hf,
 which renders exactly this.
@@ -61,16 +61,10 @@ def build_prompt(
     tokens: PromptTokens,
     encode: Callable[[str], list[int]],
 ) -> list[int]:
-    """Token ids of the prompt of one clip.
+    """Return the token ids of the prompt of one clip, which has so many audio tokens.
 
-    Args:
-        units: in order; each gets a pair of times.
-        audio_tokens: number of audio tokens.
-        tokens: ids of the control tokens.
-        encode: turns the text of a word into ids, without control tokens.
-
-    Returns:
-        Ids with `tokens.timestamp` twice after each unit: for its start and its end.
+    `tokens.timestamp` comes twice after each unit: for its start and its end. `encode` turns the
+    text of a word into ids, without control tokens.
     """
     ids = [tokens.audio_start, *[tokens.audio_pad] * audio_tokens, tokens.audio_end]
     for unit in units:
@@ -124,13 +118,7 @@ def split_units(words: Sequence[Word], language: str) -> list[Unit]:
 def _group_words(
     words: Sequence[Word], texts: Sequence[str], borders: frozenset[int]
 ) -> Iterator[Unit]:
-    """Runs of words that end where a morpheme ends.
-
-    Args:
-        words: in order.
-        texts: the aligner's text of each word.
-        borders: ends of the morphemes, in characters of the joined `texts`.
-    """
+    """Yield runs of words that end where a morpheme ends, in characters of the joined `texts`."""
     unit: list[Word] = []
     end = 0
     for word, text in zip(words, texts, strict=True):

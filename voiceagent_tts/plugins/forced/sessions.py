@@ -2,19 +2,19 @@
 
 A context is aligned where a segment ends, and before that whenever enough new audio has arrived;
 then the end of the clip may be inside a word, and only times well before it count. Clips that are
-due at once share a forward pass. This module knows no network, no sockets and no playout.
+due at once share a forward pass.
 """
 
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
 from voiceagent_tts.aligner.sessions import AlignerSessions, ContextInput, aligner_capabilities
 from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
-from voiceagent_tts.plugins.forced.prompt import LONGEST_SAMPLES, Clip
+from voiceagent_tts.errors import EngineError
+from voiceagent_tts.plugins.forced.prompt import LONGEST_SAMPLES, Clip, check_language
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignInbox, AlignOutbox, Expect, Finish
 from voiceagent_tts.seam.events import SegmentEnd
 
@@ -27,11 +27,6 @@ _SECOND_SAMPLES = ms_to_samples(1000)
 
 class ClipAligner(Protocol):
     """Aligns complete clips; `forced.aligner.ForcedAligner` implements it."""
-
-    @property
-    def languages(self) -> Set[str]:
-        """Codes of the supported languages."""
-        ...
 
     def align(self, clips: Sequence[Clip]) -> list[tuple[WordTimestamp, ...]]:
         """The times of every word of every clip, in samples of the clip."""
@@ -160,12 +155,7 @@ class ForcedSessions(AlignerSessions[_UnalignedContext]):
         self._pacing = pacing
 
     def _open(self, language: str, voice: str) -> _UnalignedContext:
-        if language.partition("-")[0] not in self._aligner.languages:
-            raise InvalidRequestError(
-                f"expected a language of the forced aligner "
-                f"({', '.join(sorted(self._aligner.languages))}); got {language[:40]!r}",
-                code=ErrorCode.INVALID_LANGUAGE,
-            )
+        check_language(language)
         return _UnalignedContext(language)
 
     def _handle(self, context: int, session: _UnalignedContext, received: ContextInput) -> None:

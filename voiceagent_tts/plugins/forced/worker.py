@@ -1,15 +1,15 @@
 """The process of the forced aligner."""
 
+from functools import partial
 from typing import Any
 
 from voiceagent_tts.seam.engine_kind import MakeEngine
 
 
 def _forced(options: dict[str, Any]) -> MakeEngine:
-    from voiceagent_tts.plugins.forced.load import ForcedOptions, load_forced
+    from voiceagent_tts.plugins.forced.load import load_forced
 
-    loading = ForcedOptions(**options)
-    return lambda inbox, outbox: load_forced(loading, inbox, outbox)
+    return partial(load_forced, **options)
 
 
 KINDS = {"forced": _forced}

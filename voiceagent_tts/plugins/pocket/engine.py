@@ -3,9 +3,7 @@
 Each `Submit` or `Append` with text is one segment, which its language's model speaks. One step
 makes one frame (80 ms) of as many rows as there are threads: rows that listeners wait for come
 first, then those whose playout ends soonest, and batch contexts last. All rows share the weights of
-a model. Word times are left to the aligners: the models report none.
-
-This module knows no socket, no clock and no process; one thread must use it.
+a model. Word times are left to the aligners: the models report none. One thread must use it.
 """
 
 from collections.abc import Sequence

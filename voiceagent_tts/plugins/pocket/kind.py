@@ -1,6 +1,7 @@
 """The kind of engine that speaks with Pocket TTS."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.plugins.pocket import files, published
@@ -46,10 +47,9 @@ class PocketKind(EngineKind):
 
     def make(self, options: dict[str, Any]) -> MakeEngine:
         """Return what makes the engine."""
-        from voiceagent_tts.plugins.pocket.load import PocketOptions, load_pocket
+        from voiceagent_tts.plugins.pocket.load import load_pocket
 
-        loading = PocketOptions(**options)
-        return lambda inbox, outbox: load_pocket(loading, inbox, outbox)
+        return partial(load_pocket, **options)
 
     def is_installed(self) -> bool:
         """Whether extra `pocket` is installed."""

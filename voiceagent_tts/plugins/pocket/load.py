@@ -4,7 +4,7 @@ import logging
 import os
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -38,43 +38,35 @@ _FRAME_S = FRAME_SAMPLES / SAMPLE_RATE_HZ
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PocketOptions:
-    """Settings of an engine.
+def load_pocket(
+    inbox: Inbox,
+    outbox: Outbox,
+    *,
+    voices: str,
+    models: Sequence[str],
+    rows: int | None = None,
+    threads: int | None = None,
+    precision: Literal["float32", "int8"] = "float32",
+) -> PocketEngine:
+    """Load models by name or configuration file, one for each language, and a folder of clones.
 
-    Attributes:
-        voices: folder of clones.
-        models: names of published models, or paths of configuration files; one for each language.
-        rows: maximum number of contexts at a time. Default: as many as this CPU speaks in real
-            time, measured at start, at most 16.
-        threads: rows that are computed at the same time. Default: one for each core.
-        precision: `int8` for 8-bit weights of the language model.
-    """
-
-    voices: str
-    models: tuple[str, ...]
-    rows: int | None = None
-    threads: int | None = None
-    precision: Literal["float32", "int8"] = "float32"
-
-
-def load_pocket(options: PocketOptions, inbox: Inbox, outbox: Outbox) -> PocketEngine:
-    """Load the models, and measure the CPU unless the number of rows is given.
+    By default as many contexts may be open as this CPU speaks in real time, measured at start, at
+    most 16. `threads` rows are computed at the same time, by default one for each core. With `int8`
+    the language models have weights of 8 bits.
 
     Raises:
         CheckpointError: a model is unknown, or its files are neither here nor on the hub.
         InvalidRequestError: two models speak one language.
     """
-    names = tuple(options.models)
-    check_models(names)
-    models = [load_model(name, quantize=options.precision == "int8") for name in names]
-    threads = options.threads or os.cpu_count() or 1
+    check_models(models)
+    loaded = [load_model(name, quantize=precision == "int8") for name in models]
+    threads = threads or os.cpu_count() or 1
     return PocketEngine(
         inbox,
         outbox,
-        models,
-        VoiceStates(names, VoiceFolder(Path(options.voices))),
-        max_rows=options.rows or _measure_rows(models[0], threads),
+        loaded,
+        VoiceStates(models, VoiceFolder(Path(voices))),
+        max_rows=rows or _measure_rows(loaded[0], threads),
         threads=threads,
     )
 

@@ -5,6 +5,7 @@ would load torch, which the server process does without.
 """
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,7 +132,7 @@ def language_of(model: str) -> str:
     return normalize_language(model_key(model).partition("_")[0])
 
 
-def voices_for(models: tuple[str, ...]) -> tuple[VoiceDetails, ...]:
+def voices_for(models: Sequence[str]) -> tuple[VoiceDetails, ...]:
     """Return the published voices, the default voice of the first model's language first.
 
     A model that is not published has none: its states would be those of other weights.
@@ -198,7 +199,7 @@ def parse_hub_file(address: str | None) -> HubFile | None:
     return HubFile(f"{owner}/{name}", path, revision or None)
 
 
-def check_models(models: tuple[str, ...]) -> None:
+def check_models(models: Sequence[str]) -> None:
     """Check that each model exists, and that each speaks another language.
 
     Raises:

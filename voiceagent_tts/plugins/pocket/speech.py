@@ -1,4 +1,4 @@
-"""One segment in the mouth of Pocket TTS, made one frame at a time.
+"""The speech of one segment by Pocket TTS, made one frame at a time.
 
 `TTSModel.generate_audio_stream` computes on threads of its own, as fast as it can, and only its
 `stop` is asked before each frame. A `stop` that waits for permission therefore paces it, by its
@@ -54,11 +54,7 @@ class FrameGate(threading.Event):
 
 
 class Speech:
-    """The audio of one text in one voice. One thread must make and use it.
-
-    Args:
-        model: the model of the text's language; many speeches may share it.
-    """
+    """The audio of one text in one voice. One thread uses it; many may share `model`."""
 
     def __init__(self, model: "TTSModel", state: "State", text: str) -> None:
         self._gate = FrameGate()

@@ -5,7 +5,7 @@ A state belongs to the weights that made it. `pocket-tts` publishes the states o
 each of its models. A clone's file holds one state for each model that it was made for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -59,7 +59,7 @@ class VoiceStates:
     rows that speak need not wait for it.
     """
 
-    def __init__(self, models: tuple[str, ...], clones: VoiceFolder) -> None:
+    def __init__(self, models: Sequence[str], clones: VoiceFolder) -> None:
         self.details = voices_for(models)
         self._names = frozenset(voice.name for voice in self.details)
         self._clones = clones
@@ -69,10 +69,7 @@ class VoiceStates:
     def find(self, name: str, model: PocketModel, expected: tuple[int, ...] = ()) -> Future[State]:
         """Return the state of a voice for a model, loaded or being loaded.
 
-        Args:
-            name: the voice.
-            model: the model.
-            expected: version of a clone, as in `Submit`.
+        `expected` is the version of a clone, as in `Submit`.
 
         Raises:
             InvalidRequestError: there is no such voice, or it was replaced.
@@ -117,9 +114,7 @@ class VoiceStates:
 def make_clone(models: list[PocketModel], samples: torch.Tensor) -> bytes:
     """Return the content of the voice file of a recording's voice, for all of `models`.
 
-    Args:
-        models: the models that shall speak the voice.
-        samples: [S] float32 in [-1, 1], 24 kHz; what follows the first 30 s is not used.
+    `samples`: [S] float32 in [-1, 1], 24 kHz; only the first 30 s are used.
 
     Raises:
         InvalidRequestError: the weights of a model cannot clone voices.
@@ -133,21 +128,13 @@ def make_clone(models: list[PocketModel], samples: torch.Tensor) -> bytes:
             )
     longest = _MAX_REFERENCE_S * models[0].network.sample_rate
     recording = samples[None, :longest]
-    return pack_states(
-        {model.key: model.network.get_state_for_audio_prompt(recording) for model in models},
-        {model.key: model.weights for model in models},
-    )
-
-
-def pack_states(states: Mapping[str, State], weights: Mapping[str, str]) -> bytes:
-    """Return the content of a clone's file."""
     tensors = {
-        f"{key}/{module}/{name}": tensor.contiguous()
-        for key, state in states.items()
-        for module, values in state.items()
+        f"{model.key}/{module}/{name}": tensor.contiguous()
+        for model in models
+        for module, values in model.network.get_state_for_audio_prompt(recording).items()
         for name, tensor in values.items()
     }
-    return safetensors.torch.save(tensors, metadata=dict(weights))
+    return safetensors.torch.save(tensors, metadata={model.key: model.weights for model in models})
 
 
 def unpack_state(voice_file: bytes, model: PocketModel) -> State:
