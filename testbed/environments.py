@@ -66,13 +66,20 @@ class Environment:
         )
 
 
-def install_with_uv(folder: Path, *requirements: str) -> Environment:
-    """Make an environment with uv, as the README says, from where pip is configured to look."""
+def install_with_uv(folder: Path, *requirements: str, resolution: str = "highest") -> Environment:
+    """Make an environment with uv, as the README says, from where pip is configured to look.
+
+    Args:
+        folder: where the environment is made.
+        requirements: what is installed.
+        resolution: of its versions; with `lowest-direct`, the oldest that the package allows.
+    """
     environment = _empty(folder)
     script = runpy.run_path(str(ROOT / "scripts" / "install"))
     options = [*script["uv_options"](script["pip_settings"]()), "--python", environment.python]
     _check("uv", "venv", "--quiet", "--python", sys.executable, environment.folder)
-    _check("uv", "pip", "install", "--quiet", *options, *requirements)
+    versions = ["--resolution", resolution]
+    _check("uv", "pip", "install", "--quiet", *options, *versions, *requirements)
     return environment
 
 

@@ -4,10 +4,10 @@ import json
 import re
 import shutil
 import tarfile
-import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,26 @@ def install(distributions: tuple[Path, Path], tmp_path: Path) -> Install:
 def host(server: ServerProcess) -> str:
     """Address of a server without a path."""
     return server.websocket_url.removesuffix("/v1/tts/ws")
+
+
+@contextmanager
+def serving(environment: Environment) -> Iterator[str]:
+    """Start an environment's server, and stop it; the address of its sockets, without a path."""
+    with environment.start(environment.command, "serve", "--port", "0") as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().split()[1].removesuffix("/v1/tts/ws")
+            server.terminate()
+            assert server.wait(PATIENCE_S) == 0
+        finally:
+            server.kill()
+
+
+def page_of(address: str, path: str) -> bytes:
+    """Get a page of a server."""
+    url = address.replace("ws:", "http:") + path
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:
+        return page.read()
 
 
 def test_both_distributions_are_complete_and_small(distributions: tuple[Path, Path]) -> None:
@@ -110,13 +130,8 @@ def test_server_and_espeak_serve_and_speak(install: Install) -> None:
     run(command, "batch", "texts", "-o", "sounds", "--format", "mp3")
     assert (environment.cwd / "sounds" / "one.mp3").stat().st_size > 2_000
     assert run(command, "doctor").endswith("This machine can speak.\n")
-    with environment.start(command, "serve", "--port", "0") as server:
-        assert server.stdout is not None
-        address = server.stdout.readline().split()[1].replace("ws:", "http:")
-        with urllib.request.urlopen(urllib.parse.urljoin(address, "/"), timeout=PATIENCE_S) as page:
-            assert b"<html" in page.read()
-        server.terminate()
-        assert server.wait(PATIENCE_S) == 0
+    with serving(environment) as address:
+        assert b"<html" in page_of(address, "/")
 
 
 def test_hibari_alone_speaks(install: Install) -> None:
@@ -128,6 +143,26 @@ def test_hibari_alone_speaks(install: Install) -> None:
     assert "hibari, natural English" in said.stderr
     beside = install("server,espeak,hibari,pipecat,livekit")
     assert {"hibari-tts", "pipecat-ai", "livekit-agents"} <= beside.packages
+
+
+def test_the_oldest_packages_that_are_allowed_serve_both_hosts(
+    distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A lower bound that is too low is a server that does not start on a user's machine."""
+    environment, livekit = (
+        install_with_uv(
+            tmp_path / extras,
+            f"voiceagent-tts[{extras}] @ {distributions[0].as_uri()}",
+            resolution="lowest-direct",
+        )
+        for extras in ("server,espeak,hibari,pipecat", "livekit")
+    )
+    environment.run(environment.command, "say", "Hello there.", "-o", "hello.mp3")
+    with serving(environment) as address:
+        said = environment.run(environment.python, PROGRAMS / "pipecat_speaks.py", address)
+        assert said.split() == ["Hello", "there,", "I", "am", "your", "agent."]
+        assert livekit.run(livekit.python, PROGRAMS / "livekit_speaks.py", address)
+        assert json.loads(page_of(address, "/livekit/v1/voices"))["voices"]
 
 
 def test_pocket_alone_has_what_its_engine_imports(install: Install) -> None:
