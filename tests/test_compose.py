@@ -267,7 +267,7 @@ async def test_the_health_checks_notice_a_drain(start_server: StartServer) -> No
     server = await start_server()
     code = in_image[2].replace(f"127.0.0.1:{DEFAULT_PORT}", server.url.removeprefix("http://"))
     assert await exit_status(code) == 0
-    await server.drain()
+    await server.state.drain(1)
     assert await exit_status(code) == 1
 
 

@@ -196,7 +196,7 @@ async def test_a_drain_ends_when_the_sockets_are_told(start_server: StartServer)
     server = await start_server()
     unread = await _flooded(server)
     await until(lambda: not unread.websocket.transport.is_reading(), "its buffers are full")
-    draining = asyncio.create_task(server.drain(is_hurried=lambda: True))
+    draining = asyncio.create_task(server.state.drain(PATIENCE_S, is_hurried=lambda: True))
     await until(lambda: server.state.is_draining, "the drain has begun")
     assert not draining.done()
     with pytest.raises(ConnectionClosed) as closed:

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ import pytest
 from testbed.protocol_ends import session_limits
 from testbed.scripted_context import LIMITS, ScriptedWorker, open_context
 from testbed.waiting import until
-from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
@@ -60,9 +59,6 @@ from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.word_times.aligned_words import AlignedWords
 from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
-
-if TYPE_CHECKING:
-    from voiceagent_tts.server.metrics import Metrics
 
 TEXT = "One two."
 ONE, TWO = Word("One", 0, 3), Word("two.", 4, 8)
@@ -464,15 +460,9 @@ def sent_by(context: Context, sample_rate: SampleRate) -> DoneMessage:
     assert isinstance(message, ContextOpen)
     connection.opened("c", voice="v", language="en", seed=None, queue_ms=0)
     metrics = SimpleNamespace(frame_gap=SimpleNamespace(observe=lambda _: None))
-    writer = ContextWriter(
-        connection,
-        message,
-        context,
-        DeliveredAudio(None),
-        lambda: None,
-        lambda _: None,
-        cast("Metrics", metrics),
-    )
+    state = SimpleNamespace(metrics=metrics, audio_filter=None)
+    socket = SimpleNamespace(connection=connection, state=state, mark_ready=lambda _: None)
+    writer = ContextWriter(cast("Any", socket), message, context)
     last: str | bytes = ""
     while (outgoing := writer.next_message()) is not None:
         outgoing.on_sent()

@@ -46,5 +46,5 @@ async def test_a_server_answers_agent_checks(start_server: StartServer, free_por
             await wire.text(received, "The quick brown fox jumps over the lazy dog. " * 20)
             await wire.until(ClientAudio, received)
         assert await asked() == "ready 99%\n"
-    await server.drain()
+    await server.state.drain(1)
     assert await asked() == "drain\n"
