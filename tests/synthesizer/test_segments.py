@@ -2,10 +2,12 @@
 
 import pytest
 
+from testbed.scripted_context import ScriptedWorker
 from voiceagent_tts.core import Segment
-from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.commands import Append, SpeechOptions, Submit
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Finish, Flush, Intake, QueuedSegment
+from voiceagent_tts.synthesizer.workers import Speaker
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
 
@@ -47,6 +49,19 @@ def test_silence_waits_for_no_speech_that_may_never_come() -> None:
     assert ended.is_last and ended.segment == Segment(len(BREAK) * " ", 0)
     text = "... " * MAX_SEGMENT_CHARS
     assert "".join(each.segment.text for each in queued(text)) == text
+
+
+def test_after_a_language_that_the_voice_lacks_the_one_before_goes_on() -> None:
+    """What is too short to tell is not read in the engine's own choice of a language."""
+    worker, voice = ScriptedWorker(), Voice("nova", "worker")
+    request = ContextRequest(
+        ContextOptions(), voice, None, "segment", SpeechOptions(), 1.0, languages=("de", "en")
+    )
+    speaker = Speaker(worker, request, lambda _: None)
+    for part in queued(f"{GERMAN} नमस्ते, आप कैसे हैं? Alles klar. Um 12:30."):
+        speaker.speak(part)
+    said = [each for each in worker.commands if isinstance(each, Submit | Append)]
+    assert [each.language for each in said] == ["de"] * 4
 
 
 @pytest.mark.parametrize("before", ["pre" * 8, "Say pre", "(" * 100])

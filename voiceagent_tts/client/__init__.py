@@ -32,7 +32,7 @@ from voiceagent_tts.client.socket import ClientSocket
 from voiceagent_tts.client.transport import CLOSE_TIMEOUT_S
 from voiceagent_tts.client.tts_client import TTSClient
 from voiceagent_tts.core import Cut, WordTimestamp
-from voiceagent_tts.protocol.client_connection import ClientAudio, timestamps_of
+from voiceagent_tts.protocol.client_connection import ClientAudio, cut_of, timestamps_of
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     CancelledMessage,
@@ -63,6 +63,7 @@ __all__ = [
     "configured_key",
     "configured_url",
     "connection_problem",
+    "cut_of",
     "http_address",
     "public_address",
     "refusal",

@@ -252,7 +252,9 @@ class Intake:
     def _expire(self, now: float) -> None:
         if self._masking is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
-            self.divided += self._queued(self._masking.give_up())
+            if parts := self._masking.give_up():
+                self._release_at = None  # the oldest character in the buffer is a new one
+                self.divided += self._queued(parts)
             self._wait_for_text(now)
         if _is_over(self._settle_at, now):
             self._settle_at = None

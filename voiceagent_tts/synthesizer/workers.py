@@ -428,6 +428,7 @@ class Speaker(Row):
         find_worker: FindWorker | None = None,
     ) -> None:
         self._is_last_sent = False
+        self._spoken_language: str | None = None  # of the last segment in one that the voice speaks
         self._rows = 0  # two while it moves
         self._on_event = on_event
         self._on_free = on_free
@@ -466,7 +467,8 @@ class Speaker(Row):
         spoken = {each.partition("-")[0] for each in request.languages}
         language = queued.language
         if language is not None and spoken and language.partition("-")[0] not in spoken:
-            language = None  # the engine chooses
+            language = self._spoken_language  # at first None: the engine chooses
+        self._spoken_language = language
         text = (self.number, segment.text, segment.char_start, not queued.is_last)
         if self.is_active:
             self.send(Append(*text, language, segment.readings))

@@ -195,10 +195,10 @@ def _latin_language(text: str, previous: str | None) -> str:
     return _same_or(previous, code)
 
 
-@lru_cache(maxsize=16)  # a segment is ranked for its language, and for the warning about it
-def rank_latin(text: str) -> list[tuple[str, float]]:
+@lru_cache(maxsize=1)  # a segment is ranked for its language, and then for the warning about it
+def rank_latin(text: str) -> tuple[tuple[str, float], ...]:
     """Codes of the languages of a Latin text and their probabilities, the likeliest first."""
-    return _identifier().rank(text)
+    return tuple(_identifier().rank(text))
 
 
 @cache

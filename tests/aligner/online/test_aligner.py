@@ -476,6 +476,13 @@ def test_audio_that_is_cut_off_has_the_words_that_it_reaches(reached: int) -> No
     assert abs(words[-1].start_sample - spoken.words[reached].start_sample) < 2_400
 
 
+def test_hindi_is_aligned_though_the_embedded_voice_speaks_it_by_name_only() -> None:
+    """It is detected, and other engines speak it."""
+    spoken = espeak("नमस्ते, मैं आपकी मदद कर सकता हूँ। आप कैसे हैं?", "en", "hi")
+    spoken = replace(spoken, language="hi")
+    assert aligned_errors_ms(OnlineAligner(), [spoken]).mean() <= 60
+
+
 def test_a_language_without_voices_is_refused() -> None:
     aligner = OnlineAligner()
     with pytest.raises(InvalidRequestError) as refused:

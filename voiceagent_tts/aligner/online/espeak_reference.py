@@ -26,6 +26,8 @@ from voiceagent_tts.text.readings import Said
 from voiceagent_tts.text.words import split_words
 
 _VOICE_NAME = "default"
+_NAMED_ONLY = ("hi",)
+"""Languages of other engines; the embedded voice speaks them only where a client names a voice."""
 _NORMAL_WORDS_PER_MINUTE = 175
 
 _MIN_CLAUSE_CHARS, _MAX_CLAUSE_CHARS = 24, 120
@@ -114,7 +116,8 @@ class ReferenceVoice:
         Raises:
             InvalidRequestError: espeak has no voice for the language; `invalid_language`.
         """
-        return self._catalogue.resolve(_VOICE_NAME, language)
+        code = language.partition("-")[0].lower()
+        return self._catalogue.resolve(code if code in _NAMED_ONLY else _VOICE_NAME, language)
 
     def synthesize(
         self,
