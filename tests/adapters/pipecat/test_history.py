@@ -576,6 +576,41 @@ def test_an_aggregator_of_pipecats_divides_the_text(said: str, left: str, texts:
     assert outcome.messages == [left] and sorted(outcome.server.texts) == texts
 
 
+PARAGRAPHS = "Heading here\n\nThen the second.\n\nAnd a third."
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ("[|Heading here|\n\nThen the second.|\n\nAnd a third.|]",
+         {"text_aggregator": SimpleTextAggregator()}),
+        ("[|Heading here|#\n\nThen the second.|\n\nAnd a third.|]", {}),
+        ("[|Heading here\n\nThen the second.\n|\nAnd a third.|]", {}),
+    ],
+    ids=["sentences", "another's text", "clauses"],
+)  # fmt: skip
+def test_line_breaks_between_pieces_reach_the_server(said: str, options: dict[str, Any]) -> None:
+    """They end a paragraph without a mark; Pipecat removes them where a piece begins."""
+    outcome = history(whole(9), (0.0, frames_of(said)), (7.0, []), **options)
+    assert (outcome.server.texts, outcome.messages) == ([PARAGRAPHS], [PARAGRAPHS])
+
+
+def test_an_utterance_in_a_reply_has_no_line_break_of_the_reply() -> None:
+    """The clause before it has begun with one."""
+    said = frames_of("[|Well, yes.\n\nNo. |!Please wait.|]")
+    texts = history(whole(3), (0.0, said), (5.0, [])).server.texts
+    assert texts == ["Well, yes.\n\nNo. ", "Please wait."]
+
+
+def test_words_before_and_after_a_long_pause_of_the_llm_are_apart() -> None:
+    """Pipecat has ended the audio context, and begins another one for the rest."""
+    begin, *rest = frames_of("[|a b.|\n\nc |d.|]")
+    spoken = replace(whole(2), end_s=60.0)
+    acts = (0.0, [begin, rest.pop(0)]), (20.0, rest), (1.0, [])
+    outcome = history(spoken, *acts, text_aggregation_mode="token", response_timeout_s=3.0)
+    assert outcome.server.texts[0].split() == ["a", "b.", "c", "d."]
+
+
 def unspoken(text: str) -> list[Frame]:
     """A reply that is not spoken."""
     frames = reply(text)

@@ -213,6 +213,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
+        self._line_breaks = ""  # at the start of the next piece, where Pipecat removes them
         self._half = ""  # of a character whose second half comes with the next token
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._has_news = asyncio.Event()  # about what is held
@@ -308,15 +309,19 @@ class VoiceAgentTTSService(TurnTTSService):
         yield None  # no frames here: audio is queued when it arrives
 
     def _space_before(self, turn: PipecatTurn, piece: str) -> str:
-        """What Pipecat has removed between the turn's text so far and its next piece."""
-        if self._clauses is None or self._starts_text:
-            return joint(turn.text, piece)
-        return "" if piece.startswith("\n") else self._clauses.line_breaks
+        """What separates the turn's text so far from its next piece, which Pipecat has stripped."""
+        line_breaks, self._line_breaks = self._line_breaks, ""
+        if not turn.text or piece.startswith("\n"):
+            return ""
+        is_continuation = self._clauses is not None and not self._starts_text
+        return line_breaks or ("" if is_continuation else joint(turn.text, piece))
 
     async def append_to_audio_context(self, context_id: str | None, frame: Any) -> None:
-        """Append to a context's queue; a piece of text notes whether it continues the last one."""
-        if isinstance(frame, AggregatedTextFrame) and self._starts_text:
-            frame.metadata[_STARTS_TEXT] = True
+        """Append to a context's queue; a piece of text notes how it follows the one before it."""
+        if isinstance(frame, AggregatedTextFrame):
+            self._line_breaks = frame.text[: len(frame.text) - len(frame.text.lstrip("\n"))]
+            if self._starts_text:
+                frame.metadata[_STARTS_TEXT] = True
         await super().append_to_audio_context(context_id, frame)
 
     def _continues(self, announced: AggregatedTextFrame) -> bool:
@@ -549,8 +554,9 @@ class VoiceAgentTTSService(TurnTTSService):
             self._output.drop_text_of(end.context_id)
 
     async def on_audio_context_completed(self, context_id: str) -> None:
-        """Drop the state of a context that has ended."""
+        """Drop the state of a context that has ended; a long pause of the LLM ends one, too."""
         self._words.pop(context_id, None)
+        self._starts_text |= context_id == self._text_context_id
         await super().on_audio_context_completed(context_id)
 
     # Frames out.
