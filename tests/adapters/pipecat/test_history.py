@@ -486,6 +486,24 @@ def test_a_correction_does_not_overtake_the_interruption(monkeypatch: pytest.Mon
     assert cut(reply(TEXT), estimated(900), 1.9).messages == ["w w w w"]
 
 
+def test_a_reply_that_begins_while_an_interruption_is_handled_is_one_utterance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In direct mode; the interruption ends a reply that has no text yet."""
+    stop = VoiceAgentTTSService._stop_turn
+    begin, *rest = reply("a b. ", "c d. ", "e f.")
+
+    async def delayed(service: VoiceAgentTTSService, context_id: str) -> None:
+        await stop(service, context_id)
+        await service.queue_frame(begin)
+
+    monkeypatch.setattr(VoiceAgentTTSService, "_stop_turn", delayed)
+    waiting: list[Frame] = [LLMFullResponseStartFrame(), InterruptionFrame()]
+    acts = [(0.1, lambda talk, each=each: talk.push(each)) for each in [*waiting, *rest]]
+    outcome = history(whole(6, end_s=1.0), *acts, (5.0, []), enable_direct_mode=True)
+    assert (outcome.server.texts[-1], outcome.messages) == ("a b. c d. e f.", ["a b. c d. e f."])
+
+
 # What is not interrupted, not spoken, or another's.
 
 

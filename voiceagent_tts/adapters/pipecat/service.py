@@ -420,12 +420,11 @@ class VoiceAgentTTSService(TurnTTSService):
         if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
-            going_on = self._text_context_id
+            if (going_on := self._text_context_id) is None:
+                self._text_contexts.clear()  # before the next `await`: a reply may begin during it
             for context_id in self._turns.keys() - {going_on}:
                 if not self.audio_context_available(context_id):
                     await self._stop_turn(context_id)
-            if going_on is None:
-                self._text_contexts.clear()
             await self._go_on_after_interruption()
 
     async def _join_halves(self, frame: Frame, direction: FrameDirection) -> None:
