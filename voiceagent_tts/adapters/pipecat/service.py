@@ -24,8 +24,10 @@ from pipecat.frames.frames import (
     AggregatedTextFrame,
     BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
+    EagerTranscriptionFrame,
     EndFrame,
     Frame,
+    InterimTranscriptionFrame,
     InterruptionFrame,
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
@@ -34,6 +36,7 @@ from pipecat.frames.frames import (
     ServiceSwitcherRequestMetadataFrame,
     StartFrame,
     TextFrame,
+    TranscriptionFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStartedFrame,
@@ -99,6 +102,8 @@ _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, Interrupt
 """Frames that commit the words so far as a message of the history."""
 _OTHER_TEXT = (AggregatedTextFrame, TTSSpeakFrame, LLMFullResponseStartFrame)
 """Frames of text, or before a text, that does not continue the text in the aggregator."""
+_HEARD = (TranscriptionFrame, InterimTranscriptionFrame, EagerTranscriptionFrame)
+"""Frames of text that the user has said; Pipecat passes them on."""
 _STARTS_TEXT = "voiceagent-tts: starts a text"
 """Key in the metadata of a piece of text that does not continue the one before it."""
 _TURNS_BEFORE_CUT = 64
@@ -429,7 +434,12 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def _join_halves(self, frame: Frame, direction: FrameDirection) -> None:
         """Join the halves of characters in a text; a first half waits for the LLM's next token."""
+        is_skipped = isinstance(frame, _HEARD) or getattr(frame, "skip_tts", False)
         match frame:
+            case InterruptionFrame():
+                self._half = ""
+            case _ if is_skipped or direction is FrameDirection.UPSTREAM:
+                pass  # it is not of the LLM's text that is spoken
             case AggregatedTextFrame():
                 frame.text = whole_characters(frame.text)
                 frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
@@ -439,7 +449,7 @@ class VoiceAgentTTSService(TurnTTSService):
                 text = self._half + frame.text
                 self._half = first_half(text)
                 frame.text = whole_characters(text.removesuffix(self._half))
-            case InterruptionFrame():
+            case LLMFullResponseStartFrame():
                 self._half = ""
             case LLMFullResponseEndFrame() if self._half:
                 half, self._half = self._half, ""
@@ -457,7 +467,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """End the reply in which another service took over: its end has not come here."""
         await self._text_aggregator.reset()
         await self.on_turn_context_completed()
-        self._starts_text = True
+        self._starts_text, self._half = True, ""
 
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.
