@@ -486,6 +486,24 @@ def test_a_correction_does_not_overtake_the_interruption(monkeypatch: pytest.Mon
     assert cut(reply(TEXT), estimated(900), 1.9).messages == ["w w w w"]
 
 
+def test_a_reply_that_begins_while_an_interruption_is_handled_is_one_utterance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In direct mode; the interruption ends a reply that has no text yet."""
+    stop = VoiceAgentTTSService._stop_turn
+    begin, *rest = reply("a b. ", "c d. ", "e f.")
+
+    async def delayed(service: VoiceAgentTTSService, context_id: str) -> None:
+        await stop(service, context_id)
+        await service.queue_frame(begin)
+
+    monkeypatch.setattr(VoiceAgentTTSService, "_stop_turn", delayed)
+    waiting: list[Frame] = [LLMFullResponseStartFrame(), InterruptionFrame()]
+    acts = [(0.1, lambda talk, each=each: talk.push(each)) for each in [*waiting, *rest]]
+    outcome = history(whole(6, end_s=1.0), *acts, (5.0, []), enable_direct_mode=True)
+    assert (outcome.server.texts[-1], outcome.messages) == ("a b. c d. e f.", ["a b. c d. e f."])
+
+
 # What is not interrupted, not spoken, or another's.
 
 
@@ -574,6 +592,41 @@ def test_an_aggregator_of_pipecats_divides_the_text(said: str, left: str, texts:
     acts = (0.0, frames_of(said)), (7.0, [])
     outcome = history(THREE_WORDS, *acts, text_aggregator=SimpleTextAggregator())
     assert outcome.messages == [left] and sorted(outcome.server.texts) == texts
+
+
+PARAGRAPHS = "Heading here\n\nThen the second.\n\nAnd a third."
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ("[|Heading here|\n\nThen the second.|\n\nAnd a third.|]",
+         {"text_aggregator": SimpleTextAggregator()}),
+        ("[|Heading here|#\n\nThen the second.|\n\nAnd a third.|]", {}),
+        ("[|Heading here\n\nThen the second.\n|\nAnd a third.|]", {}),
+    ],
+    ids=["sentences", "another's text", "clauses"],
+)  # fmt: skip
+def test_line_breaks_between_pieces_reach_the_server(said: str, options: dict[str, Any]) -> None:
+    """They end a paragraph without a mark; Pipecat removes them where a piece begins."""
+    outcome = history(whole(9), (0.0, frames_of(said)), (7.0, []), **options)
+    assert (outcome.server.texts, outcome.messages) == ([PARAGRAPHS], [PARAGRAPHS])
+
+
+def test_an_utterance_in_a_reply_has_no_line_break_of_the_reply() -> None:
+    """The clause before it has begun with one."""
+    said = frames_of("[|Well, yes.\n\nNo. |!Please wait.|]")
+    texts = history(whole(3), (0.0, said), (5.0, [])).server.texts
+    assert texts == ["Well, yes.\n\nNo. ", "Please wait."]
+
+
+def test_words_before_and_after_a_long_pause_of_the_llm_are_apart() -> None:
+    """Pipecat has ended the audio context, and begins another one for the rest."""
+    begin, *rest = frames_of("[|a b.|\n\nc |d.|]")
+    spoken = replace(whole(2), end_s=60.0)
+    acts = (0.0, [begin, rest.pop(0)]), (20.0, rest), (1.0, [])
+    outcome = history(spoken, *acts, text_aggregation_mode="token", response_timeout_s=3.0)
+    assert outcome.server.texts[0].split() == ["a", "b.", "c", "d."]
 
 
 def unspoken(text: str) -> list[Frame]:

@@ -1,15 +1,27 @@
 """What Pipecat's history says of a reply, to a letter: all of it, or up to the last word heard."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pipecat.frames.frames import Frame, InterruptionFrame
+from pipecat.frames.frames import (
+    EagerTranscriptionFrame,
+    Frame,
+    InterimTranscriptionFrame,
+    InterruptionFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    ServiceSwitcherRequestMetadataFrame,
+    TextFrame,
+    TranscriptionFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.examples import examples
-from testbed.pipecat_conversation import Outcome, history, reply
+from testbed.pipecat_conversation import Conversation, Outcome, history, reply
 from testbed.scripted_server import Script, Step, words_in
 from testbed.texts import agent_text, chunked
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
@@ -94,6 +106,63 @@ def test_an_emoji_of_two_tokens_is_whole(mode: TextAggregationMode | None) -> No
     replies = [["Hi \ud83d", "\ude00 there", "."], ["Hi", " \ud83d", " there."], ["Hi \ud83d"]]
     messages = say_all(replies, mode).messages
     assert messages == ["Hi 😀 there.", "Hi \ufffd there.", "Hi \ufffd"]
+
+
+def unspoken(text: str) -> Frame:
+    """A token of a reply that is not spoken."""
+    token = LLMTextFrame(text)
+    token.skip_tts = True
+    return token
+
+
+@pytest.mark.parametrize(
+    ("other", "direction"),
+    [
+        (TranscriptionFrame("Sure", "user", "now"), FrameDirection.DOWNSTREAM),
+        (InterimTranscriptionFrame("Sure", "user", "now"), FrameDirection.DOWNSTREAM),
+        (EagerTranscriptionFrame("Sure", "user", "now"), FrameDirection.DOWNSTREAM),
+        (unspoken("Sure"), FrameDirection.DOWNSTREAM),
+        (LLMTextFrame("Sure"), FrameDirection.UPSTREAM),
+    ],
+    ids=["transcription", "interim", "eager", "unspoken", "upstream"],
+)
+def test_text_of_others_between_the_halves_of_an_emoji_stays_as_it_is(
+    other: TextFrame, direction: FrameDirection
+) -> None:
+    """The emoji is whole after it."""
+    begin, half, rest, end = reply("Hi \ud83d", "\ude00 there.")
+
+    async def say(talk: Conversation) -> None:
+        await talk.push(begin, half)
+        await asyncio.sleep(0.1)
+        await talk.service.queue_frame(other, direction)
+        await asyncio.sleep(0.1)
+        await talk.push(rest, end)
+
+    texts = history(SPOKEN, (0.0, say), (AUDIO_S, [])).server.texts
+    assert other.text == "Sure" and texts[-1].endswith("😀 there.")
+
+
+def start_again(_: Conversation) -> Frame:
+    """The LLM begins another reply."""
+    return LLMFullResponseStartFrame()
+
+
+def switch_back(talk: Conversation) -> Frame:
+    """A `ServiceSwitcher` returns to the service."""
+    return ServiceSwitcherRequestMetadataFrame(service=talk.service)
+
+
+@pytest.mark.parametrize("cause", [start_again, switch_back])
+def test_half_an_emoji_is_of_no_later_reply(cause: Callable[[Conversation], Frame]) -> None:
+    """The end of its own reply never comes."""
+    begin, half, rest, end = reply("Hi \ud83d", "there.")
+
+    async def say(talk: Conversation) -> None:
+        await talk.push(begin, half, cause(talk), rest, end)
+
+    texts = history(SPOKEN, (0.0, say), (AUDIO_S, [])).server.texts
+    assert texts[-1].endswith("there.") and not any("\ufffd" in text for text in texts)
 
 
 @pytest.mark.parametrize("mode", MODES)

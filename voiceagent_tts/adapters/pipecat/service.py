@@ -24,8 +24,10 @@ from pipecat.frames.frames import (
     AggregatedTextFrame,
     BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
+    EagerTranscriptionFrame,
     EndFrame,
     Frame,
+    InterimTranscriptionFrame,
     InterruptionFrame,
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
@@ -34,6 +36,7 @@ from pipecat.frames.frames import (
     ServiceSwitcherRequestMetadataFrame,
     StartFrame,
     TextFrame,
+    TranscriptionFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStartedFrame,
@@ -99,6 +102,8 @@ _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, Interrupt
 """Frames that commit the words so far as a message of the history."""
 _OTHER_TEXT = (AggregatedTextFrame, TTSSpeakFrame, LLMFullResponseStartFrame)
 """Frames of text, or before a text, that does not continue the text in the aggregator."""
+_HEARD = (TranscriptionFrame, InterimTranscriptionFrame, EagerTranscriptionFrame)
+"""Frames of text that the user has said; Pipecat passes them on."""
 _STARTS_TEXT = "voiceagent-tts: starts a text"
 """Key in the metadata of a piece of text that does not continue the one before it."""
 _TURNS_BEFORE_CUT = 64
@@ -213,6 +218,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
+        self._line_breaks = ""  # at the start of the next piece, where Pipecat removes them
         self._half = ""  # of a character whose second half comes with the next token
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._has_news = asyncio.Event()  # about what is held
@@ -308,15 +314,19 @@ class VoiceAgentTTSService(TurnTTSService):
         yield None  # no frames here: audio is queued when it arrives
 
     def _space_before(self, turn: PipecatTurn, piece: str) -> str:
-        """What Pipecat has removed between the turn's text so far and its next piece."""
-        if self._clauses is None or self._starts_text:
-            return joint(turn.text, piece)
-        return "" if piece.startswith("\n") else self._clauses.line_breaks
+        """What separates the turn's text so far from its next piece, which Pipecat has stripped."""
+        line_breaks, self._line_breaks = self._line_breaks, ""
+        if not turn.text or piece.startswith("\n"):
+            return ""
+        is_continuation = self._clauses is not None and not self._starts_text
+        return line_breaks or ("" if is_continuation else joint(turn.text, piece))
 
     async def append_to_audio_context(self, context_id: str | None, frame: Any) -> None:
-        """Append to a context's queue; a piece of text notes whether it continues the last one."""
-        if isinstance(frame, AggregatedTextFrame) and self._starts_text:
-            frame.metadata[_STARTS_TEXT] = True
+        """Append to a context's queue; a piece of text notes how it follows the one before it."""
+        if isinstance(frame, AggregatedTextFrame):
+            self._line_breaks = frame.text[: len(frame.text) - len(frame.text.lstrip("\n"))]
+            if self._starts_text:
+                frame.metadata[_STARTS_TEXT] = True
         await super().append_to_audio_context(context_id, frame)
 
     def _continues(self, announced: AggregatedTextFrame) -> bool:
@@ -415,17 +425,21 @@ class VoiceAgentTTSService(TurnTTSService):
         if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
-            going_on = self._text_context_id
+            if (going_on := self._text_context_id) is None:
+                self._text_contexts.clear()  # before the next `await`: a reply may begin during it
             for context_id in self._turns.keys() - {going_on}:
                 if not self.audio_context_available(context_id):
                     await self._stop_turn(context_id)
-            if going_on is None:
-                self._text_contexts.clear()
             await self._go_on_after_interruption()
 
     async def _join_halves(self, frame: Frame, direction: FrameDirection) -> None:
         """Join the halves of characters in a text; a first half waits for the LLM's next token."""
+        is_skipped = isinstance(frame, _HEARD) or getattr(frame, "skip_tts", False)
         match frame:
+            case InterruptionFrame():
+                self._half = ""
+            case _ if is_skipped or direction is FrameDirection.UPSTREAM:
+                pass  # it is not of the LLM's text that is spoken
             case AggregatedTextFrame():
                 frame.text = whole_characters(frame.text)
                 frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
@@ -435,7 +449,7 @@ class VoiceAgentTTSService(TurnTTSService):
                 text = self._half + frame.text
                 self._half = first_half(text)
                 frame.text = whole_characters(text.removesuffix(self._half))
-            case InterruptionFrame():
+            case LLMFullResponseStartFrame():
                 self._half = ""
             case LLMFullResponseEndFrame() if self._half:
                 half, self._half = self._half, ""
@@ -453,7 +467,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """End the reply in which another service took over: its end has not come here."""
         await self._text_aggregator.reset()
         await self.on_turn_context_completed()
-        self._starts_text = True
+        self._starts_text, self._half = True, ""
 
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.
@@ -549,8 +563,9 @@ class VoiceAgentTTSService(TurnTTSService):
             self._output.drop_text_of(end.context_id)
 
     async def on_audio_context_completed(self, context_id: str) -> None:
-        """Drop the state of a context that has ended."""
+        """Drop the state of a context that has ended; a long pause of the LLM ends one, too."""
         self._words.pop(context_id, None)
+        self._starts_text |= context_id == self._text_context_id
         await super().on_audio_context_completed(context_id)
 
     # Frames out.

@@ -51,8 +51,6 @@ class ClauseAggregator(BaseTextAggregator):
         self._by_token = by_token
         self._text = ""
         self._is_first = True
-        self.line_breaks = ""
-        """Line breaks at the start of the last piece, which Pipecat removes."""
 
     @property
     def text(self) -> Aggregation:
@@ -108,7 +106,6 @@ class ClauseAggregator(BaseTextAggregator):
 
     def _pop_clause(self) -> Aggregation:
         text, self._text, self._is_first = self._text, "", False
-        self.line_breaks = text[: len(text) - len(text.lstrip("\n"))]
         return Aggregation(text, TextType.SENTENCE)
 
 
