@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from voiceagent_tts.plugins.bench.callers import Callers, Section
@@ -98,21 +98,23 @@ async def measure(
         for address, target in targets:
             meter = Meter(address.options.server_pid)
             for section in sections:
-                callers = Callers(target, _shown(progress, address.name, section))
+                total_s = section.warm_up_s + section.seconds
+                name = f"{address.name}, {section.name}, seconds"
+                task = progress.add_task(name, total=total_s)
+                callers = Callers(target, _shown(progress, task, total_s))
                 async with contextlib.aclosing(callers), meter.section():
                     traffic = await callers.run(section, style)
                     usage = meter.usage()
+                progress.remove_task(task)
                 figures = section_document(address.name, section, traffic, style.seed)
                 documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
     return documents
 
 
-def _shown(progress: Progress, target: str, section: Section) -> Callable[[Utterance], None]:
+def _shown(progress: Progress, task: TaskID, total_s: float) -> Callable[[Utterance], None]:
     """Show how many seconds of a section have passed, each time an utterance has ended."""
-    total = section.warm_up_s + section.seconds
-    task = progress.add_task(f"{target}, {section.name}, seconds", total=total)
     began = Recorder.now()
-    return lambda _: progress.update(task, completed=min(total, Recorder.now() - began))
+    return lambda _: progress.update(task, completed=min(total_s, Recorder.now() - began))
 
 
 def table_of(sections: Sequence[dict[str, Any]]) -> Table:
