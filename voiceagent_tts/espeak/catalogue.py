@@ -21,6 +21,8 @@ LANGUAGES = {
     "es-mx": "es-419", "it": "it", "nl": "nl",
 }  # fmt: skip
 """espeak voice code for the language of a text; the server finds the nearest for other regions."""
+OTHER_LANGUAGES = ("hi",)
+"""Languages that other engines speak; the embedded voice does only where a client names its voice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.espeak.catalogue import LANGUAGES
+from voiceagent_tts.espeak.catalogue import LANGUAGES, OTHER_LANGUAGES
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.phonemes.reading import Phonemes
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said
 
-_VOICES = LANGUAGES | {"hi": "hi"}
+_VOICES = LANGUAGES | {code: code for code in OTHER_LANGUAGES}
 _RUN = re.compile(r"\S+")
 _MARKS = ';:,.!?—…¡¿"“”«»()[]।'
 _SAID_MARKS = {"«": "“", "»": "”", "[": "(", "]": ")", "¡": "", "¿": "", "।": "."}

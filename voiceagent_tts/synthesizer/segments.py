@@ -7,7 +7,7 @@ without new text. `Turns` says when contexts, and connections, may use the event
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -233,13 +233,16 @@ class Intake:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
     def _push(self, delta: str, now: float) -> None:
-        if parts := self._segmenter.push(delta):
-            self._release_at = None  # the oldest character in the buffer is a new one
-            self.divided += self._queued(parts)
+        self._add(self._segmenter.push(delta))
         if self._masking is not None:
             is_holding = self._masking.is_holding
             self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
         self._wait_for_text(now)
+
+    def _add(self, parts: Sequence[Segment | Pause]) -> None:
+        if parts:
+            self._release_at = None  # the oldest character in the buffer is a new one
+            self.divided += self._queued(parts)
 
     def _finish(self) -> None:
         """Divide all buffered text; its last segment is the last of the context."""
@@ -252,9 +255,7 @@ class Intake:
     def _expire(self, now: float) -> None:
         if self._masking is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
-            if parts := self._masking.give_up():
-                self._release_at = None  # the oldest character in the buffer is a new one
-                self.divided += self._queued(parts)
+            self._add(self._masking.give_up())
             self._wait_for_text(now)
         if _is_over(self._settle_at, now):
             self._settle_at = None

@@ -14,7 +14,7 @@ import numpy as np
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES, Booleans, Integers
 from voiceagent_tts.aligner.online.phones import sound_spans
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
-from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
+from voiceagent_tts.espeak.catalogue import OTHER_LANGUAGES, EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import EspeakPiece
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
@@ -26,8 +26,6 @@ from voiceagent_tts.text.readings import Said
 from voiceagent_tts.text.words import split_words
 
 _VOICE_NAME = "default"
-_NAMED_ONLY = ("hi",)
-"""Languages of other engines; the embedded voice speaks them only where a client names a voice."""
 _NORMAL_WORDS_PER_MINUTE = 175
 
 _MIN_CLAUSE_CHARS, _MAX_CLAUSE_CHARS = 24, 120
@@ -117,7 +115,7 @@ class ReferenceVoice:
             InvalidRequestError: espeak has no voice for the language; `invalid_language`.
         """
         code = language.partition("-")[0].lower()
-        return self._catalogue.resolve(code if code in _NAMED_ONLY else _VOICE_NAME, language)
+        return self._catalogue.resolve(code if code in OTHER_LANGUAGES else _VOICE_NAME, language)
 
     def synthesize(
         self,
