@@ -22,7 +22,7 @@ LANGUAGES = {
 }  # fmt: skip
 """espeak voice code for the language of a text; the server finds the nearest for other regions."""
 OTHER_LANGUAGES = ("hi",)
-"""Languages that other engines speak; the embedded voice does only where a client names its voice."""
+"""Languages of other engines; the embedded voice speaks them only where a client names a voice."""
 
 
 @dataclass(frozen=True, slots=True)
