@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 import structlog
 
+from voiceagent_tts.cli.streams import unfailing
+
 _SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
@@ -67,7 +69,7 @@ def _only_json() -> TextIO:
     Returns:
         Standard error as it was, for lines that are JSON already.
     """
-    output = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+    output = unfailing(os.dup(2))
     reading, writing = os.pipe()
     sys.stderr.flush()
     os.dup2(writing, 2)
