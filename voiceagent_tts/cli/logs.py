@@ -5,6 +5,7 @@ becomes a line of its own, so that a log collector can read all of it.
 """
 
 import atexit
+import json
 import logging
 import os
 import sys
@@ -30,7 +31,7 @@ def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
     people = structlog.dev.ConsoleRenderer(colors=output.isatty())
     rendered: list[Any] = [
         structlog.processors.format_exc_info,
-        *([structlog.processors.JSONRenderer()] if is_json else [_escape_controls, people]),
+        *([structlog.processors.JSONRenderer(_json)] if is_json else [_escape_controls, people]),
     ]
     structlog.configure(
         processors=[*_SHARED, *rendered],
@@ -47,6 +48,14 @@ def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _json(event: dict[str, Any], **options: Any) -> str:
+    """JSON as everyone reads it: a number that it lacks, such as infinity, becomes its name."""
+    try:
+        return json.dumps(event, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(event, **options), parse_constant=str))
 
 
 def _escape_controls(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
