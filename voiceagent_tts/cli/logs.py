@@ -48,6 +48,12 @@ def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    # An answer that fails in its middle is not completed; its line `http_request` has the code.
+    return record.msg != "ASGI callable returned without completing response."
 
 
 def _json(event: dict[str, Any], **options: Any) -> str:
