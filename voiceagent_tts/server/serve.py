@@ -266,8 +266,10 @@ async def serve(
 def _uvicorn_config(
     settings: Settings, state: ServerState, certificate: Certificate | None
 ) -> uvicorn.Config:
+    from voiceagent_tts.server.proxies import Proxies
+
     return uvicorn.Config(
-        create_app(state),
+        Proxies(create_app(state), settings.trusted_proxies),
         http=RequestProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws=SocketProtocol,
@@ -280,8 +282,7 @@ def _uvicorn_config(
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=round(CLOSE_GRACE_S),
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=list(settings.trusted_proxies),
+        proxy_headers=False,  # `Proxies` reads them
         ssl_certfile=None if certificate is None else certificate.certfile,
         ssl_keyfile=None if certificate is None else certificate.keyfile,
     )
