@@ -45,17 +45,20 @@ async def ready_url(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.parametrize(
-    "end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
+    "end", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
 )
 async def test_serve_says_when_and_where_it_is_ready_and_ends_when_told(
     end: int, tmp_path: Path
 ) -> None:
     """The ready line appears once the server can speak; a signal ends it with status 0.
 
-    Another line is the address of the page.
+    Another line is the address of the page. A server that is killed now leaves no temporary folder.
     """
-    process = await start("serve", "--port", "0", folder=tmp_path)
+    (tmp_path / "tmp").mkdir()
+    temporary = {"TMPDIR": str(tmp_path / "tmp")}
+    process = await start("serve", "--port", "0", folder=tmp_path, environment=temporary)
     url = await ready_url(process)
+    assert not [*(tmp_path / "tmp").iterdir()]
     assert process.stderr is not None
     line = ""
     while not line.startswith("Open "):  # lines of the log may come before it
@@ -72,6 +75,24 @@ async def test_serve_says_when_and_where_it_is_ready_and_ends_when_told(
     outcome = await finished(process)
     assert (outcome.status, outcome.output) == (0, "")
     assert "Traceback" not in outcome.errors
+
+
+@pytest.mark.thorough
+async def test_a_server_that_nohup_starts_outlives_its_terminal(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *("nohup", sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"),
+        cwd=tmp_path,
+        env=os.environ | EMBEDDED | {"PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        preexec_fn=Following(os.getpid()),
+    )
+    url = await ready_url(process)
+    process.send_signal(signal.SIGHUP)
+    async with TTSClient(url) as client:
+        await client.connect()
+    process.send_signal(signal.SIGTERM)
+    assert (await finished(process)).status == 0
 
 
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])

@@ -226,7 +226,7 @@ def _permit_open_files() -> None:
 async def serve(
     settings: Settings, on_ready: Callable[[RunningServer], None] = lambda server: None
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain; a second signal ends the drain.
 
     A signal while the engine starts, which may take minutes, ends the start.
     """
@@ -239,8 +239,9 @@ async def serve(
         (hurried if ending.is_set() else ending).set()
 
     loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, end)
+    has_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    for number in (signal.SIGTERM, signal.SIGINT, *([] if has_nohup else [signal.SIGHUP])):
+        loop.add_signal_handler(number, end)
     ended = asyncio.create_task(ending.wait())
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(ended.cancel)
