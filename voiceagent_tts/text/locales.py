@@ -55,7 +55,8 @@ class SpokenWords:
         one: one as it is counted, and before masculine and feminine nouns.
         feminine: patterns of feminine nouns.
         nouns: patterns of common nouns with which a number agrees.
-        own_counts: numbers that have words of their own before nouns; in Korean before hours.
+        own_counts: words for numbers before nouns, where they have words of their own; in Korean
+            before hours, and in Japanese with their counters.
         counters: patterns of numbers with words of their own before the counters of Chinese,
             Japanese and Korean; in Japanese with their counters.
         scales: forms of large numbers by how they are written short. A short form without a dot

@@ -43,8 +43,6 @@ _AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
 _ONES = ["", *"한 두 세 네 다섯 여섯 일곱 여덟 아홉".split()]
 _TENS = ["", *"열 스물 서른 마흔 쉰 예순 일흔 여든 아흔".split()]
 _KOREAN = {str(number): _TENS[number // 10] + _ONES[number % 10] for number in range(1, 100)}
-_THINGS = ["", *"ひと ふた みっ よっ いつ むっ なな やっ ここの".split()]
-_DAYS = ["", *"ついたち ふつか みっか よっか いつか むいか なのか ようか ここのか とおか".split()]
 
 
 def prices(locale: Locale) -> Iterator[Rule]:
@@ -90,7 +88,7 @@ def counts(locale: Locale) -> Iterator[Rule]:
             lambda match, locale: [(counted(match[0], match[1], locale), 0)],
         )
     if counters := "|".join(locale.words.counters):
-        yield Rule.of(counters, lambda match, locale: [(_counter(match, locale.language), 0)])
+        yield Rule.of(counters, lambda match, locale: [(_counter(match, locale), 0)])
 
 
 def _say_money(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -257,18 +255,13 @@ def _say_feet_or_inches(match: re.Match[str], locale: Locale) -> list[Part] | No
     return [(match[1], 0), (f" {one if is_one else more}", len(match[1]))]
 
 
-def _counter(match: re.Match[str], language: str) -> str:
-    if language == "ko":
-        if match.string.startswith("월", match.end()):
-            return "유" if match[0] == "6" else "시"
-        gap = "" if match.string.startswith(" ", match.end()) else " "
-        return ("스무" if match[0] == "20" else _KOREAN[match[0]]) + gap
-    if language != "ja":
-        return "两" if language == "zh" else "兩"
-    number, counter = int(match[0][:-1]), match[0][-1]
-    if counter == "日":
-        return "はつか" if number == 20 else _DAYS[number]
-    return _THINGS[number] + ("り" if counter == "人" else "つ")
+def _counter(match: re.Match[str], locale: Locale) -> str:
+    if locale.language != "ko":
+        return locale.words.own_counts[match[0]]
+    if match.string.startswith("월", match.end()):
+        return "유" if match[0] == "6" else "시"
+    gap = "" if match.string.startswith(" ", match.end()) else " "
+    return ("스무" if match[0] == "20" else _KOREAN[match[0]]) + gap
 
 
 FEET_AND_INCHES = (Rule(_FEET, _say_feet), Rule(_FEET_OR_INCHES, _say_feet_or_inches))
