@@ -131,6 +131,28 @@ def test_the_core_serves_nothing_in_the_clear_that_was_to_be_encrypted(core: Pat
         run(core, "-m", "voiceagent_tts", "serve", "--port", "0", "--ssl-self-signed")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("KEYS", "keys.json"),
+        ("API_KEYS", "a-key-of-enough-characters"),
+        ("IP_LIMITS", "contexts=1"),
+        ("REDIS", "redis://127.0.0.1:6379/0"),
+    ],
+)
+def test_the_core_serves_nobody_whom_it_was_to_ask_for_a_key(
+    core: Path, setting: str, value: str
+) -> None:
+    """Keys and limits are a plugin's; without it, a server that is to have some does not start."""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(
+            core, "-m", "voiceagent_tts", "serve", "--port", "0",
+            **{f"VOICEAGENT_TTS_{setting}": value},
+        )  # fmt: skip
+    (line,) = refused.value.stderr.splitlines()
+    assert "redis on a server without the plugin keys" in line
+
+
 def test_an_engine_whose_plugin_is_absent_is_refused_in_one_line(core: Path) -> None:
     """The settings know its name; the line names the engines that are there."""
     with pytest.raises(subprocess.CalledProcessError) as refused:

@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed
 
 from testbed.clones import cloning_settings, voice_file
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
+from voiceagent_tts.plugins.keys.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota

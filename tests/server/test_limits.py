@@ -23,7 +23,7 @@ from testbed.raw_websocket import TEXT, frame, raw_websocket
 from testbed.servers import StartServer, metric_value, silent
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.server import app, connections

@@ -15,15 +15,15 @@ from websockets.exceptions import InvalidStatus
 
 from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.callers import Caller
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.clones import CLONE_SUFFIX, VoiceFolder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.server.admission import Origin
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota

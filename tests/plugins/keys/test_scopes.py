@@ -16,11 +16,11 @@ from testbed.papers import table_rows
 from testbed.throttling import running_throttled
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
-from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs.routes import FILES_PATH
+from voiceagent_tts.plugins.keys.access import scope_of
+from voiceagent_tts.plugins.keys.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.plugins.page.server import OPEN_PATHS
-from voiceagent_tts.server.access import scope_of
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
 
