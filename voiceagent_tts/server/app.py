@@ -59,7 +59,7 @@ def create_app(state: ServerState) -> FastAPI:
         openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
-    app.state.hooks = hooks = ServerHooks(app, state, ["/health"], {}, [])
+    app.state.hooks = hooks = ServerHooks(app, state, ["/health", "/health/*"], {}, [])
     _add_middleware(app, hooks)
     answer_errors(app, state)
     app.include_router(routes.router)

@@ -361,7 +361,7 @@ class ServerHooks:
         state: what all routes share; its attributes are hooks, as are `opener.on_request`,
             `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
             `voice_records.find_id`.
-        open_paths: paths that need no key, with all paths below them.
+        open_paths: paths that need no key; one that ends with `/*` stands for all below it.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; the first that has a path, else OpenAI's.
     """
@@ -373,9 +373,9 @@ class ServerHooks:
     error_forms: list[ErrorForm]
 
     def is_open(self, path: str) -> bool:
-        """Whether a path needs no key; nothing is below the page at `/`."""
+        """Whether a path needs no key."""
         return any(
-            path == each or (each != "/" and path.startswith(f"{each}/"))
+            path == each or (each.endswith("/*") and path.startswith(each[:-1]))
             for each in self.open_paths
         )
 
