@@ -18,9 +18,9 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, detect
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
-from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 
 _PACKAGE = Path(voiceagent_tts.__file__).parent
 BASE = Path(__file__).parent / "reference" / "base-0b6"

@@ -97,6 +97,10 @@ class Access(Protocol):
         """What a key is for; None for one that was revoked."""
         ...
 
+    def clone_filter(self, key_id: str) -> Callable[[str], bool]:
+        """Return what says whether a key may know of a clone, by the name of its file."""
+        ...
+
     async def admit(self, caller: Caller, chars: int) -> Admission | None:
         """Admit a context with `chars` characters so far, which are not charged; None: no limits.
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones, VoiceFolder
     from voiceagent_tts.lexicon import Entries
     from voiceagent_tts.server.access import Access
-    from voiceagent_tts.server.voice_records import VoiceRecords
     from voiceagent_tts.word_times.processes import Aligners
 
 SLOW_CONSUMER_S = 15.0  # time after which a WebSocket that does not read is closed (4008)
@@ -117,6 +116,10 @@ class ServerState:
         """Changes whole files before clients receive them."""
         self.new_voices: Callable[[], dict[str, bool]] = _no_new_voices
         """Says which voices can be made now: `can_clone`, `can_design`."""
+        self.listed_clones: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+        """Says what is listed of clones, by the names of their files: `voice_id`, `tag`."""
+        self.find_clone: Callable[[str], str | None] = lambda voice_id: None
+        """Finds the name of a clone's file by another id than its name."""
         self.on_start: list[Callable[[], Awaitable[None]]] = []  # called once the engine works
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
         """Called when a drain begins: ends work that no client waits for."""
@@ -208,23 +211,21 @@ class ServerState:
         return key_id is None or (self.access is not None and self.access.is_admin(key_id))
 
     @cached_property
-    def voice_records(self) -> "VoiceRecords":
-        """The records of cloned voices; loaded where an engine speaks clones, or a plugin asks."""
-        from voiceagent_tts.clones import VoiceFolder
-        from voiceagent_tts.server.voice_records import VoiceRecords
-
-        return VoiceRecords(VoiceFolder(self.settings.clones_folder))
-
-    @property
     def clones(self) -> "VoiceFolder":
-        """The cloned voices."""
-        return self.voice_records.clones
+        """The cloned voices; loaded where an engine speaks clones, or a plugin asks."""
+        from voiceagent_tts.clones import VoiceFolder
+
+        return VoiceFolder(self.settings.clones_folder)
 
     def clones_of(self, key_id: str | None) -> "SeenClones":
         """The clones that a key may know of; None on a server without keys."""
-        from voiceagent_tts.server.voice_records import Viewer
+        from voiceagent_tts.clones import SeenClones
 
-        return self.voice_records.seen_by(Viewer(key_id, self.is_admin(key_id)))
+        if key_id is None:
+            return SeenClones(self.clones, of_id=self.find_clone)
+        assert self.access is not None, "no other server has keys"
+        is_seen = self.access.clone_filter(key_id)
+        return SeenClones(self.clones, key_id, is_seen, self.find_clone)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -359,8 +360,7 @@ class ServerHooks:
     Attributes:
         app: takes routes, and `websocket.add_socket` takes sockets.
         state: what all routes share; its attributes are hooks, as are `opener.on_request`,
-            `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
-            `voice_records.find_id`.
+            `opener.observers`, `synthesizer.proxy` and `synthesizer.voice_lexicons`.
         open_paths: paths that need no key; one that ends with `/*` stands for all below it.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; the first that has a path, else OpenAI's.

@@ -28,6 +28,7 @@ from testbed.watermarks import TEST_KEY
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
@@ -38,7 +39,6 @@ from voiceagent_tts.plugins.speech.containers import ContainerEncoder
 from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.server import encoding, held
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota, hash_key
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -482,7 +482,7 @@ async def test_a_job_is_spoken_with_its_keys_voice(
         synthesizer, opened = server.state.synthesizer, list[str]()
         for name, key in (("anna", keys[0]), ("anna", keys[1]), ("zoe", keys[0])):
             record = VoiceRecord(name=name, key_id=key.key.id)
-            add_voice(server.state.voice_records, record, key.key.id.encode())
+            add_voice(VoiceRecords(server.state.clones), record, key.key.id.encode())
         workers = synthesizer.supervisors.items()
         synthesizer.voices = VoiceBook(
             {name: replace(each.capabilities, clone_width=8) for name, each in workers},

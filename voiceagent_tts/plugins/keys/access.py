@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.datastructures import Headers
 from starlette.types import Scope as AsgiScope
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
+from voiceagent_tts.plugins.clones.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.plugins.keys.key_store import KeyChange, KeyRing
 from voiceagent_tts.plugins.keys.keys import Key, Scope
 from voiceagent_tts.server.access import Access
@@ -59,6 +61,7 @@ class KeysAndLimits:
         self._settings = settings
         self._on_end = on_end
         self.keys = KeyRing(settings, self._note_key_change)
+        self._clones = VoiceRecords(VoiceFolder(settings.clones_folder))
         self._redis = _redis_of(settings)
         self.limiter = _limiter_of(settings, self.keys, self._redis)
         self._tasks: list[asyncio.Task[None]] = []
@@ -139,6 +142,11 @@ class KeysAndLimits:
         """What a key is for; None for one that was revoked."""
         key = self.keys.get(key_id)
         return None if key is None else key.name
+
+    def clone_filter(self, key_id: str) -> Callable[[str], bool]:
+        """Return what passes the files of clones of a key and of everyone; for an admin, of all."""
+        viewer = Viewer(key_id, self.is_admin(key_id))
+        return lambda stored: self._clones.is_seen(stored, viewer)
 
     async def admit(self, caller: Caller, chars: int) -> "Admission | None":
         """Admit a context as `Limiter.admit` does; None where no setting limits any."""
