@@ -34,11 +34,11 @@ async def ask():
     async with running(Settings(port=0)) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
             answers = {asked: await http.request(*asked.split()) for asked in sys.argv[1:]}
-            document = (await http.get("/openapi.json")).json()
+        paths = server.uvicorn_server.config.app.openapi()["paths"]
     return {
         "statuses": {asked: answer.status_code for asked, answer in answers.items()},
         "voices": answers["GET /v1/audio/voices"].json(),
-        "paths": list(document["paths"]),
+        "paths": list(paths),
         "plugins": [name for name in sys.modules if name.startswith("voiceagent_tts.plugins")],
     }
 
@@ -97,6 +97,7 @@ def test_the_core_lists_voices_and_has_no_routes_of_plugins(core: Path) -> None:
         "POST /v1/audio/speech": 404,
         "POST /v1/audio/speech/batch": 404,
         "POST /v1/audio/jobs": 404,
+        "GET /openapi.json": 404,
     }
     answer: dict[str, Any] = json.loads(run(core, "-c", ASK, *statuses).splitlines()[-1])
     assert answer["plugins"] == []
