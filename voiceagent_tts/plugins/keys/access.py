@@ -29,7 +29,6 @@ _SCHEMES = ("bearer", "api-key")  # the second is Baseten's
 _ANY_SCOPE = ("/v1/usage", "/openapi.json")
 """Paths that every key may read; `/v1/usage` shows a key its own usage."""
 
-
 OnEnd = Callable[[Mapping[str, UnauthorizedError]], None]
 """Called with the ids of keys that may not speak any more, and the reasons."""
 
