@@ -39,8 +39,8 @@ from benchmarks.tenants.attacks import ATTACKS, CONTEXTS, run_attack
 from testbed.haproxy_process import HAProxyProcess
 from testbed.ports import free_ports
 from testbed.server_process import ServerProcess, read_metrics, serving
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.client import TTSClient
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.settings.access import Quota
 

@@ -1,6 +1,5 @@
 """Adds the cache of phrases to a server."""
 
-from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.cache import routes
@@ -8,6 +7,7 @@ from voiceagent_tts.plugins.cache.metrics import CacheMetrics
 from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.redis.connection import connect
 from voiceagent_tts.server.state import ServerHooks
 
 _PHRASE_S = 86_400.0

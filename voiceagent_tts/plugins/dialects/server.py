@@ -4,7 +4,6 @@ from functools import partial
 
 from fastapi import WebSocket
 
-from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.dialects import cartesia_routes
 from voiceagent_tts.plugins.dialects import elevenlabs_routes as elevenlabs
@@ -12,6 +11,7 @@ from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions, voice_name
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.state import ErrorForm, ServerHooks, ServerState
 from voiceagent_tts.server.websocket import add_socket, refuse_socket, serve_socket
 
