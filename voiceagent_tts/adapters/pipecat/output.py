@@ -41,14 +41,16 @@ _ROUNDING_S = 1e-6
 
 
 @dataclass
-class AudioEndFrame(ControlFrame):
+class AudioEndFrame(TTSAudioRawFrame):
     """Marks the end of a context's audio in its queue; never leaves.
+
+    It is audio without a sample: of a context without any, Pipecat would report an error, but a
+    turn that failed has reported its own, and a text without words is none.
 
     Attributes:
         has_unspoken_text: whether no audio of the context's remaining text comes.
     """
 
-    context_id: str = ""
     has_unspoken_text: bool = False
 
 
@@ -191,7 +193,7 @@ class Output:
         frame.context_id = context_id
         return frame
 
-    def drop_text_of(self, context_id: str) -> None:
+    def drop_text_of(self, context_id: str | None) -> None:
         """Text of `context_id` that leaves from now on was not spoken."""
         self._unspoken_context_id = context_id
 

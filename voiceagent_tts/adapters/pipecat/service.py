@@ -32,7 +32,6 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
-    LLMTextFrame,
     ServiceSwitcherRequestMetadataFrame,
     StartFrame,
     TextFrame,
@@ -47,12 +46,14 @@ from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
-from pipecat.services.tts_service import TextAggregationMode
+from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.transcriptions.language import Language
 from pipecat.transports.base_output import BaseOutputTransport
-from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
+from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator
+from pipecat.utils.text.pattern_pair_aggregator import PatternMatch
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
+from pipecat.utils.types import is_given
 
 from voiceagent_tts.adapters.options import (
     check_count,
@@ -211,16 +212,17 @@ class VoiceAgentTTSService(TurnTTSService):
             settings=defaults,
             **kwargs,
         )
-        self._text_aggregator = text_aggregator or ClauseAggregator(
+        aggregator = text_aggregator or ClauseAggregator(
             language=self.text_aggregation_language, by_token=self._by_token
         )
-        aggregator = self._text_aggregator
+        self._aggregator = aggregator
         self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
         self._line_breaks = ""  # at the start of the next piece, where Pipecat removes them
         self._half = ""  # of a character whose second half comes with the next token
         self._started: TTSStartedFrame | None = None  # the last one that has left
+        self._not_interrupted: set[str | None] = set()  # contexts that outlast an interruption
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
         self._holds_nothing.set()
@@ -389,6 +391,8 @@ class VoiceAgentTTSService(TurnTTSService):
         changed_settings = copy.deepcopy(self.settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
+        if is_given(delta.language):
+            self._aggregator.set_language(delta.language)
         changed = await super()._update_settings(delta)
         if changed and (context_id := self._text_context_id):
             self._move_text_from(context_id)
@@ -421,7 +425,7 @@ class VoiceAgentTTSService(TurnTTSService):
         elif isinstance(frame, ServiceSwitcherRequestMetadataFrame):
             await self._forget_reply()
         starts_text = self._starts_text
-        await super().process_frame(frame, direction)
+        await self._speak_or_process(frame, direction)
         if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
@@ -453,19 +457,46 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._half = ""
             case LLMFullResponseEndFrame() if self._half:
                 half, self._half = self._half, ""
-                await super().process_frame(LLMTextFrame(whole_characters(half)), direction)
+                await self._collect(whole_characters(half))
             case _:
                 pass
 
+    async def _speak_or_process(self, frame: Frame, direction: FrameDirection) -> None:
+        """Collect the text that is spoken into pieces; all else is Pipecat's to process."""
+        match frame:
+            case AggregatedTextFrame():
+                pass
+            case TextFrame(skip_tts=skip_tts) if not (skip_tts or isinstance(frame, _HEARD)):
+                await super(TTSService, self).process_frame(frame, direction)
+                return await self._collect(frame.text)
+            case LLMFullResponseEndFrame(skip_tts=skip_tts) if not skip_tts:
+                await self._speak(await self._aggregator.flush())
+            case InterruptionFrame():
+                await self._aggregator.handle_interruption()
+            case _:
+                pass
+        await super().process_frame(frame, direction)
+
+    async def _collect(self, text: str) -> None:
+        await self.start_text_aggregation_metrics()
+        async for piece in self._aggregator.aggregate(text):
+            await self._speak(piece)
+
     async def _pass_text_on(self) -> None:
         """Have the LLM's text so far spoken before the text of another processor."""
-        if self._clauses and (piece := self._clauses.pop()) is not None:
-            frame = AggregatedTextFrame(piece.text, piece.type, raw_text=piece.text)
+        if self._clauses:
+            await self._speak(self._clauses.pop())
+
+    async def _speak(self, piece: Aggregation | None) -> None:
+        if piece is not None:
+            await self.stop_text_aggregation_metrics()
+            raw_text = piece.full_match if isinstance(piece, PatternMatch) else piece.text
+            frame = AggregatedTextFrame(piece.text, piece.type, raw_text=raw_text)
             await super().process_frame(frame, FrameDirection.DOWNSTREAM)
 
     async def _forget_reply(self) -> None:
         """End the reply in which another service took over: its end has not come here."""
-        await self._text_aggregator.reset()
+        await self._aggregator.reset()
         await self.on_turn_context_completed()
         self._starts_text, self._half = True, ""
 
@@ -476,8 +507,7 @@ class VoiceAgentTTSService(TurnTTSService):
         an utterance that has not started. The end of a reply, which commits what is said within it,
         may never come.
         """
-        for context in self._tts_contexts.values():  # those that are not interrupted
-            context.push_assistant_aggregation = context.append_to_context
+        self._not_interrupted = {*self.get_audio_contexts(), self._text_context_id}
         started, now_s = self._started, self._now_s()
         if started is None or started.interruptible or not self._playout.lead_s(now_s):
             return
@@ -518,13 +548,9 @@ class VoiceAgentTTSService(TurnTTSService):
         if turn is not None:
             await self._stop_resuming(turn.context_id)
             has_unspoken_text = turn.state is not TurnState.COMPLETE
-            end = AudioEndFrame(turn.context_id, has_unspoken_text=has_unspoken_text)
-            await self.append_to_audio_context(context_id, end)
+            await self._mark_audio_end(turn, has_unspoken_text=has_unspoken_text)
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await super().remove_audio_context(context_id)
-
-    async def _record_context_audio_outcome(self, context_id: str, received_audio: bool) -> None:
-        """Report nothing: a failed turn has reported its error, and missing words are none."""
 
     # Words out.
 
@@ -585,13 +611,15 @@ class VoiceAgentTTSService(TurnTTSService):
             # Pipecat marks a frame of this context as it leaves: too late for one that is held.
             frame.interruptible = frame.interruptible and started.interruptible
         match frame:
+            case AudioEndFrame():
+                return await self._end_audio(frame)
             case TTSAudioRawFrame():
                 await self._wait_for_playback(_LEAD_S)
             case TTSStartedFrame():
                 await self._begin_utterance()
                 self._started = frame
-            case AudioEndFrame():
-                return await self._end_audio(frame)
+            case LLMAssistantPushAggregationFrame() if started:
+                self._not_interrupted.discard(started.context_id)
             case KeepAliveFrame():
                 return None
             case InterruptionFrame():
@@ -609,8 +637,18 @@ class VoiceAgentTTSService(TurnTTSService):
             self._has_news.set()
         if isinstance(frame, TTSAudioRawFrame):
             await self._release_words(frame.context_id)
+        elif isinstance(frame, TTSStoppedFrame):
+            await self._commit(frame)
         if self._noise and isinstance(frame, _COMMITS):
             await self._remove_noise(frame)
+
+    async def _commit(self, stopped: TTSStoppedFrame) -> None:
+        """End the message of an utterance that outlasted an interruption: its reply has ended."""
+        started = self._started
+        if started and started.append_to_context and stopped.context_id in self._not_interrupted:
+            commit = LLMAssistantPushAggregationFrame()
+            commit.interruptible = started.interruptible
+            await self.push_frame(commit)
 
     async def _let_held_frames_leave(self) -> None:
         patience_s = self._playout.lead_s(self._now_s()) + _END_PATIENCE_S

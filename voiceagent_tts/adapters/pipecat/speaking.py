@@ -344,8 +344,7 @@ class TurnTTSService(TTSService):
         if not turn.samples:
             await self.stop_ttfb_metrics()  # Pipecat's own call waits for the utterance before
         turn.receive_audio(audio)
-        frame = TTSAudioRawFrame(audio.pcm, self._output_rate_hz, 1, context_id=turn.context_id)
-        await self.append_to_audio_context(turn.context_id, frame)
+        await self._queue_audio(turn, audio.pcm)
         # Words follow their audio into the queue: there Pipecat can time them, and a word whose
         # audio breaks off before it is audible is not committed.
         await self._add_words(turn.context_id, turn.audible_words())
@@ -368,10 +367,19 @@ class TurnTTSService(TTSService):
 
     async def _speak_nothing(self, turn: PipecatTurn) -> list[SpokenWord]:
         """Commit a turn without letters and digits; Pipecat reports no audio at all as an error."""
-        pcm = silence(UNSPOKEN_MS / 1000, self._output_rate_hz)
+        await self._queue_audio(turn, silence(UNSPOKEN_MS / 1000, self._output_rate_hz))
+        return [SpokenWord(turn.text, 0.0)]
+
+    async def _queue_audio(self, turn: PipecatTurn, pcm: bytes) -> None:
         frame = TTSAudioRawFrame(pcm, self._output_rate_hz, 1, context_id=turn.context_id)
         await self.append_to_audio_context(turn.context_id, frame)
-        return [SpokenWord(turn.text, 0.0)]
+
+    async def _mark_audio_end(self, turn: PipecatTurn, *, has_unspoken_text: bool) -> None:
+        if not turn.samples:
+            await self.cancel_ttfb_metrics()  # Pipecat takes the mark for audio
+        end = AudioEndFrame(b"", self._output_rate_hz, 1, context_id=turn.context_id)
+        end.has_unspoken_text = has_unspoken_text
+        await self.append_to_audio_context(turn.context_id, end)
 
     async def _complete_turn(self, turn: PipecatTurn) -> None:
         """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""
@@ -477,8 +485,7 @@ class TurnTTSService(TTSService):
             force_treat_as_permanent=self._may_fail_over,
         )
         if self.audio_context_available(turn.context_id):
-            end = AudioEndFrame(turn.context_id, has_unspoken_text=True)
-            await self.append_to_audio_context(turn.context_id, end)
+            await self._mark_audio_end(turn, has_unspoken_text=True)
             if has_all_text:
                 await self.remove_audio_context(turn.context_id)
 
@@ -504,7 +511,7 @@ class TurnTTSService(TTSService):
         await asyncio.sleep(_CHECK_INTERVAL_S)
         now_s = self._now_s()
         for turn in list(self._turns.values()):
-            if turn.has_unvoiced_words:  # the last one may still grow, and the LLM pause
+            if turn.awaits_audio:  # the last word may still grow, and the LLM pause
                 await self._keep_audio_context(turn)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:

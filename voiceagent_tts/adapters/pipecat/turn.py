@@ -112,9 +112,11 @@ class PipecatTurn(Turn):
         return self.record is not None and self.record.done is None and self.socket.lost is None
 
     @property
-    def has_unvoiced_words(self) -> bool:
-        """Whether a server context has words whose audio has not begun to arrive."""
-        return self.record is not None and is_spoken(self.text[self.voiced_char_end :])
+    def awaits_audio(self) -> bool:
+        """Whether a server context has words whose audio has not begun to arrive, or no audio."""
+        if self.record is None:
+            return False
+        return not self.samples or is_spoken(self.text[self.voiced_char_end :])
 
     def audible_words(self) -> list[SpokenWord]:
         """The words that became audible with the audio that has arrived, each once."""
