@@ -223,8 +223,8 @@ async def test_a_word_begins_behind_the_audio_that_came_before_its_text() -> Non
         turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * 40_000)))
         turn.append("ree four five ", 0.0)
         turn.receive_audio(ClientAudio("1", 1, 40_000, bytes(2 * 1_000)))
-        _, _, three, *_ = turn.break_off_context()
-        assert three.start_sample == 40_000
+        _, _, three = turn.break_off_context()
+        assert three.start_sample == 40_000  # the fourth is not audible yet
         assert turn.rest.split() == ["three", "four", "five"]
         await socket.aclose()
 
@@ -247,10 +247,65 @@ def test_a_context_that_breaks_off_resumes_between_tags(told: int) -> None:
     record.words = [
         WordTimestamp(word, 9_600 * n, None, 0.5) for n, word in enumerate(words[:told])
     ]
-    for received in range(0, 9_600 * 10, 4_800):
+    places, audible = [(each.char_start, each.char_end) for each in words], list[Word]()
+    for received in range(0, 9_600 * 20, 4_800):
         turn = Turn("1", OpenOptions())
         turn.append(MARKED, 0.0)
         turn.start_context(record)
         turn.receive_audio(ClientAudio("1", 0, 0, pcm=bytes(2 * received)))
-        assert [timestamp.word for timestamp in turn.break_off_context()] == words
+        audible = [each.timestamp.word for each in turn.break_off_context()]
+        assert [(each.char_start, each.char_end) for each in audible] == places[: len(audible)]
         assert len(MARKED) - len(turn.rest) in (0, *(word.char_end for word in words))
+    assert len(audible) == len(words)
+
+
+def start(turn: Turn, words: list[Word], late_ms: int = 0) -> ContextRecord:
+    """A context speaks `words`, which an aligner times, each after 300 ms."""
+    record = ContextRecord(turn.next_server_context_id(), AudioFormat(), text=turn.rest)
+    record.words = [
+        WordTimestamp(word, ms_to_samples(300 * index + late_ms), None, 0.99)
+        for index, word in enumerate(words)
+    ]
+    turn.start_context(record)
+    return record
+
+
+def receive(turn: Turn, audio_ms: int) -> None:
+    """So much audio of the context arrives at once."""
+    turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * ms_to_samples(audio_ms))))
+
+
+def test_a_word_that_broke_off_keeps_the_time_at_which_it_was_heard_first() -> None:
+    """The next context speaks it again, and knows better when; a later one has the better time."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text))
+    receive(turn, 710)
+    words = [*turn.new_words(), *turn.break_off_context()]
+    assert turn.rest == " three four"
+    record = start(turn, split_words(turn.rest), late_ms=160)
+    receive(turn, 900)
+    words += turn.new_words()
+    assert [turn.text[: each.char_end] for each in words] == [
+        "One", "One two", "One two three", "One two three four"
+    ]  # fmt: skip
+    assert [each.begun_at for each in words] == [ms_to_samples(ms) for ms in (0, 300, 600, 1_170)]
+    record.words[1] = replace(record.words[1], start_sample=ms_to_samples(560))
+    assert [each.begun_at for each in words[2:]] == [ms_to_samples(ms) for ms in (600, 1_270)]
+    record.final_words = [replace(each, start_sample=ms_to_samples(500)) for each in record.words]
+    assert [each.begun_at for each in words[2:]] == [ms_to_samples(ms) for ms in (600, 1_210)]
+
+
+def test_words_of_audio_that_never_came_are_returned_when_they_are_spoken() -> None:
+    """After a context broke off, the next one speaks them; each word counts once."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text))
+    receive(turn, 310)
+    assert len(turn.new_words()) == 1, "less than 20 ms of the second one have arrived"
+    assert turn.break_off_context() == [] and turn.rest == " two three four"
+    start(turn, split_words(turn.rest))
+    receive(turn, 900)
+    assert [each.start_sample for each in turn.new_words()] == [
+        ms_to_samples(ms) for ms in (310, 610, 910)
+    ]

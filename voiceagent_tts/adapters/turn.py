@@ -13,7 +13,7 @@ import enum
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
 
@@ -123,6 +123,45 @@ class TurnState(enum.Enum):
     """The remaining text will not be spoken; text that still arrives is dropped."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnWord:
+    """A word of a turn, and the server context that has spoken it, which may find a better time.
+
+    Attributes:
+        timestamp: its place in that context, and the time known when it was returned.
+        context_start: where the audio of the context starts in the turn's.
+        context_char_start: where the text of the context starts in the turn's.
+    """
+
+    timestamp: WordTimestamp
+    record: ContextRecord
+    context_start: int
+    context_char_start: int
+
+    @property
+    def char_end(self) -> int:
+        """Where it ends in the turn's text."""
+        return self.context_char_start + self.timestamp.word.char_end
+
+    @property
+    def best(self) -> WordTimestamp:
+        """Its place in the context, and the best time known now."""
+        words, char_end = self.record.best_words, self.timestamp.word.char_end
+        index = bisect_left(words, char_end, key=lambda each: each.word.char_end)
+        is_there = index < len(words) and words[index].word.char_end == char_end
+        return words[index] if is_there else self.timestamp
+
+    @property
+    def start_sample(self) -> int:
+        """Where in the turn's audio it starts, by the best time known now."""
+        return self.context_start + self.best.start_sample
+
+    @property
+    def begun_at(self) -> int:
+        """Where in the turn's audio it has surely begun, by the best time known now."""
+        return self.context_start + surely_begun_at(self.best, self.record.text)
+
+
 class Turn:
     """Tracks the text and audio of a turn, and which part of it the current context speaks.
 
@@ -171,6 +210,8 @@ class Turn:
         self.context_samples = 0
         """Audio of the current context that has arrived."""
         self._words_returned = 0  # of the current context
+        self.returned_char_end = 0
+        """End of the text that was returned as words; a word that is spoken again is not again."""
         self._answered_at_s = 0.0  # when its server last sent something, or owed nothing
 
     @property
@@ -357,46 +398,53 @@ class Turn:
         word = Word(word.text, start + word.char_start, start + word.char_end)
         return replace(timestamp.later(self.context_start), word=word)
 
-    def new_words(self, before_sample: int | None = None) -> list[WordTimestamp]:
-        """The current context's words since the last call, at their positions in the turn.
+    def new_words(self) -> list[TurnWord]:
+        """The words that became audible with the audio that has arrived, each once."""
+        return [] if self.record is None else self._return(self.record.words, is_audible=True)
 
-        Words that start at `before_sample` or later are left for another call.
+    def _return(self, words: list[WordTimestamp], *, is_audible: bool = False) -> list[TurnWord]:
+        """Those of the current context's `words` that were not returned before.
+
+        Words that do not count as heard in the audio that has arrived may be left for another call.
         """
-        return [] if self.record is None else self._new_words(self.record.words, before_sample)
-
-    def _new_words(
-        self, words: list[WordTimestamp], before_sample: int | None
-    ) -> list[WordTimestamp]:
-        new = [self.to_turn(timestamp) for timestamp in words[self._words_returned :]]
-        if before_sample is not None:
-            new = [timestamp for timestamp in new if timestamp.start_sample < before_sample]
+        assert self.record is not None
+        new = words[self._words_returned :]
+        if is_audible:
+            audible = self.context_samples - HEARD_SAMPLES
+            new = [timestamp for timestamp in new if timestamp.start_sample < audible]
         self._words_returned += len(new)
-        return new
+        returned: list[TurnWord] = []
+        for timestamp in new:
+            word = TurnWord(timestamp, self.record, self.context_start, self.spoken_char_end)
+            if word.char_end > self.returned_char_end:
+                self.returned_char_end = word.char_end
+                returned.append(word)
+        return returned
 
     # The end of a server context.
 
-    def finish_context(self, chars: int) -> list[WordTimestamp]:
+    def finish_context(self, chars: int) -> list[TurnWord]:
         """The current context has spoken its first `chars` characters; returns its last words."""
-        words = self.new_words()
+        assert self.record is not None
+        words = self._return(self.record.words)
         self.close_context(self.spoken_char_end + chars)
         return words
 
-    def break_off_context(self, before_sample: int | None = None) -> list[WordTimestamp]:
+    def break_off_context(self) -> list[TurnWord]:
         """The current context has failed; the next one resumes at the word that broke off.
 
         Returns:
-            The context's last words, if they start before `before_sample`; words that the server
-            has not timed have estimated times. If the context has lost its text, those that it had
-            spoken before.
+            The context's last words that are audible; words that the server has not timed have
+            estimated times. If the context has lost its text, those that it had spoken before.
         """
         assert self.record is not None
         record, spoken_chars = self.record, self.record.spoken_chars
-        text, known = masked_text(record), record.words
+        known = record.words
         if spoken_chars is None:
-            words = all_words(text, known, self._earliest_sample)
+            words = all_words(masked_text(record), known, self._earliest_sample)
             spoken_chars = resume_position(words, len(known), self.context_samples)
-            known = [_with_text(timestamp, record.text) for timestamp in words]
-        words = self._new_words(known, before_sample)
+            known = words
+        words = self._return(known, is_audible=True)
         self._count_attempt(spoken_chars)
         self.close_context(self.spoken_char_end + spoken_chars)
         return words
@@ -463,11 +511,6 @@ def all_words(
     end = known[-1].word.char_end  # a word of a lexicon that only the server has may be several
     words = [word for word in split_words(text) if word.char_start >= end]
     return known + _estimate(known, words, earliest_sample)
-
-
-def _with_text(timestamp: WordTimestamp, text: str) -> WordTimestamp:
-    word = timestamp.word
-    return replace(timestamp, word=replace(word, text=text[word.char_start : word.char_end]))
 
 
 def resume_position(words: list[WordTimestamp], known: int, received_samples: int) -> int:

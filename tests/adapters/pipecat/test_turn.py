@@ -119,7 +119,7 @@ def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     assert turn.rest == " two, three, four, five. Six, seven, eight, nine, ten."
     words = speak(turn, 900)
     assert timed(words) == [("three,", 1.0), ("four,", 1.4)]
-    last = words[-1]
-    assert last.record is not None
+    last = words[-1].word
+    assert last is not None
     assert (last.record.context_id, last.context_start) == ("turn-2", ms_to_samples(600))
-    assert last.char_end == len(" two, three, four,")
+    assert last.timestamp.word.char_end == len(" two, three, four,")

@@ -9,7 +9,7 @@ listener still has audio to hear, and then as often as LiveKit's retry policy al
 import asyncio
 import enum
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Unpack
 from uuid import uuid4
@@ -33,7 +33,7 @@ from voiceagent_tts.adapters.options import (
     open_options,
     unknown_options,
 )
-from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, silence
+from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, TurnWord, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
@@ -50,7 +50,6 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     SampleRate,
     WordsMessage,
-    WordsMovedMessage,
 )
 
 _ANSWER_TIMEOUT_S = 2.0
@@ -269,10 +268,7 @@ class Reply:
             case WordsMessage():
                 words = [self._turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
                 self._on_words(self._turn.context_id, words)
-                self._expect_new_words()
-            case WordsMovedMessage():
-                better = map(self._turn.to_turn, timestamps_of(event))
-                self._playout.correct(better, self._turn.context_start)
+                self._add(self._turn.new_words())
             case DoneMessage():
                 await self._finish_context(event)
             case _:
@@ -310,7 +306,7 @@ class Reply:
             self._play_silence(self._options.leading_silence_ms)
         samples = self._turn.receive_audio(audio)
         self._push(audio.pcm, samples)
-        self._expect_new_words()
+        self._add(self._turn.new_words())
 
     def _play_silence(self, ms: float) -> None:
         self._push(silence(ms / 1000, self._options.sample_rate), ms_to_samples(ms))
@@ -321,17 +317,14 @@ class Reply:
         self._playout.play(samples, time.monotonic())
         self._emitter.push(pcm)
 
-    def _expect_new_words(self) -> None:
-        if self.is_audible:  # silence before the reply moves all words
-            self._expect(self._turn.new_words())
-
-    def _expect(self, words: Iterable[WordTimestamp]) -> None:
-        for word in self._playout.expect(words):
-            text = self._turn.text
+    def _add(self, words: list[TurnWord]) -> None:
+        self._playout.words += words
+        for word in words:
+            text, times = self._turn.text, word.timestamp.later(word.context_start)
             # White space goes with the word before it, so that no transcript begins with any.
-            char_end = len(text) - len(text[word.word.char_end :].lstrip())
-            end = word.start_sample if word.end_sample is None else word.end_sample
-            self._show(char_end, word.start_sample, end, word.confidence)
+            char_end = len(text) - len(text[word.char_end :].lstrip())
+            end = times.start_sample if times.end_sample is None else times.end_sample
+            self._show(char_end, times.start_sample, end, times.confidence)
 
     def _show(
         self, char_end: int, start: int, end: int, confidence: NotGivenOr[float] = NOT_GIVEN
@@ -354,16 +347,10 @@ class Reply:
 
     async def _finish_context(self, done: DoneMessage) -> None:
         if done.reason == "limit":
-            self._playout.forget_unheard()
+            self._forget_unheard()
             self._turn.close_context(self._playout.char_end)
         else:
-            final = timestamps_of(done.words_final) if done.words_final else []
-            better = [self._turn.to_turn(each) for each in final]
-            context_start = self._turn.context_start
-            words = self._turn.finish_context(done.chars)
-            if self.is_audible:
-                self._expect(words)
-                self._playout.correct(better, context_start)
+            self._add(self._turn.finish_context(done.chars))
         await self._speak_rest()
 
     def _end(self) -> None:
@@ -397,12 +384,15 @@ class Reply:
 
     def _leave_context(self) -> None:
         has_lost_text = self._turn.has_lost_text
-        words = self._turn.break_off_context()
-        if self.is_audible:
-            self._expect(words)
-        self._playout.forget_unheard()
+        self._add(self._turn.break_off_context())
         if has_lost_text:
             self._playout.forget_after(self._turn.spoken_char_end)
+        self._forget_unheard()
+
+    def _forget_unheard(self) -> None:
+        """Drop words that are heard when they are spoken again, and are returned again then."""
+        self._playout.forget_unheard()
+        self._turn.returned_char_end = self._playout.char_end
 
     def _resume_in_s(self) -> float | None:
         return None if self._resume_at is None else max(0.0, self._resume_at - time.monotonic())

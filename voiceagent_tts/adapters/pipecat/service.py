@@ -81,7 +81,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
+from voiceagent_tts.adapters.pipecat.text import CONTINUES, ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.adapters.turn import TurnState, first_half, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
@@ -101,12 +101,8 @@ _END_PATIENCE_S = 3.0
 give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames that commit the words so far as a message of the history."""
-_OTHER_TEXT = (AggregatedTextFrame, TTSSpeakFrame, LLMFullResponseStartFrame)
-"""Frames of text, or before a text, that does not continue the text in the aggregator."""
 _HEARD = (TranscriptionFrame, InterimTranscriptionFrame, EagerTranscriptionFrame)
 """Frames of text that the user has said; Pipecat passes them on."""
-_STARTS_TEXT = "voiceagent-tts: starts a text"
-"""Key in the metadata of a piece of text that does not continue the one before it."""
 _TURNS_BEFORE_CUT = 64
 """Iterations of the event loop without a report of the transport before an interruption continues.
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
@@ -232,7 +228,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._register_event_handler("on_words")
         self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
         self._playout = Playout(output_latency_s)
-        self._output = Output(self._playout, self._continues)
+        self._output = Output(self._playout)
         self._names_servers_model = defaults.model is None  # in metrics
         self._check(defaults)
 
@@ -323,21 +319,6 @@ class VoiceAgentTTSService(TurnTTSService):
         is_continuation = self._clauses is not None and not self._starts_text
         return line_breaks or ("" if is_continuation else joint(turn.text, piece))
 
-    async def append_to_audio_context(self, context_id: str | None, frame: Any) -> None:
-        """Append to a context's queue; a piece of text notes how it follows the one before it."""
-        if isinstance(frame, AggregatedTextFrame):
-            self._line_breaks = frame.text[: len(frame.text) - len(frame.text.lstrip("\n"))]
-            if self._starts_text:
-                frame.metadata[_STARTS_TEXT] = True
-        await super().append_to_audio_context(context_id, frame)
-
-    def _continues(self, announced: AggregatedTextFrame) -> bool:
-        """Whether a piece continues the text before it, white space included.
-
-        It may be announced when the next reply has begun.
-        """
-        return self._clauses is not None and _STARTS_TEXT not in announced.metadata
-
     async def flush_audio(self, context_id: str | None = None) -> None:
         """End the text of a context."""
         context_id = context_id or self.get_active_audio_context_id()
@@ -412,87 +393,94 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().on_audio_context_interrupted(context_id)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
-        await self._join_halves(frame, direction)
-        is_other_text = isinstance(frame, _OTHER_TEXT) and not getattr(frame, "skip_tts", False)
-        if is_other_text:
-            await self._pass_text_on()
-            self._starts_text |= not isinstance(frame, TTSSpeakFrame)  # that has its own context
-        elif isinstance(frame, InterruptionFrame) and direction is FrameDirection.UPSTREAM:
-            await self._follow_transport(frame)
-        elif isinstance(frame, InterruptionFrame):
-            await self._let_words_arrive()
-        elif isinstance(frame, ServiceSwitcherRequestMetadataFrame):
-            await self._forget_reply()
-        starts_text = self._starts_text
-        await self._speak_or_process(frame, direction)
-        if is_other_text:
-            self._starts_text = starts_text  # also what follows it is another text
-        if isinstance(frame, InterruptionFrame):
-            if (going_on := self._text_context_id) is None:
-                self._text_contexts.clear()  # before the next `await`: a reply may begin during it
-            for context_id in self._turns.keys() - {going_on}:
-                if not self.audio_context_available(context_id):
-                    await self._stop_turn(context_id)
-            await self._go_on_after_interruption()
-
-    async def _join_halves(self, frame: Frame, direction: FrameDirection) -> None:
-        """Join the halves of characters in a text; a first half waits for the LLM's next token."""
-        is_skipped = isinstance(frame, _HEARD) or getattr(frame, "skip_tts", False)
+        """Collect the text that is spoken into pieces; Pipecat handles these, and other frames."""
+        is_spoken = not getattr(frame, "skip_tts", False)
         match frame:
             case InterruptionFrame():
-                self._half = ""
-            case _ if is_skipped or direction is FrameDirection.UPSTREAM:
-                pass  # it is not of the LLM's text that is spoken
-            case AggregatedTextFrame():
-                frame.text = whole_characters(frame.text)
-                frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
-            case TTSSpeakFrame():
-                frame.text = whole_characters(frame.text)
-            case TextFrame():
-                text = self._half + frame.text
-                self._half = first_half(text)
-                frame.text = whole_characters(text.removesuffix(self._half))
-            case LLMFullResponseStartFrame():
-                self._half = ""
-            case LLMFullResponseEndFrame() if self._half:
-                half, self._half = self._half, ""
-                await self._collect(whole_characters(half))
-            case _:
-                pass
-
-    async def _speak_or_process(self, frame: Frame, direction: FrameDirection) -> None:
-        """Collect the text that is spoken into pieces; all else is Pipecat's to process."""
-        match frame:
-            case AggregatedTextFrame():
-                pass
-            case TextFrame(skip_tts=skip_tts) if not (skip_tts or isinstance(frame, _HEARD)):
+                return await self._process_interruption(frame, direction)
+            case ServiceSwitcherRequestMetadataFrame():
+                await self._forget_reply()
+            case AggregatedTextFrame() | TTSSpeakFrame() | LLMFullResponseStartFrame() if is_spoken:
+                return await self._process_other_text(frame, direction)
+            case TextFrame() if is_spoken and not isinstance(frame, _HEARD):
                 await super(TTSService, self).process_frame(frame, direction)
-                return await self._collect(frame.text)
-            case LLMFullResponseEndFrame(skip_tts=skip_tts) if not skip_tts:
+                is_next = direction is FrameDirection.DOWNSTREAM
+                return await self._collect(self._whole(frame.text) if is_next else frame.text)
+            case LLMFullResponseEndFrame() if is_spoken:
+                if half := self._pop_half():
+                    await self._collect(half)
                 await self._speak(await self._aggregator.flush())
-            case InterruptionFrame():
-                await self._aggregator.handle_interruption()
             case _:
                 pass
         await super().process_frame(frame, direction)
+
+    def _whole(self, text: str) -> str:
+        """Join the halves of characters; a first half waits for the LLM's next token."""
+        text = self._half + text
+        self._half = first_half(text)
+        return whole_characters(text.removesuffix(self._half))
+
+    def _pop_half(self) -> str:
+        half, self._half = self._half, ""
+        return whole_characters(half)
 
     async def _collect(self, text: str) -> None:
         await self.start_text_aggregation_metrics()
         async for piece in self._aggregator.aggregate(text):
             await self._speak(piece)
 
-    async def _pass_text_on(self) -> None:
-        """Have the LLM's text so far spoken before the text of another processor."""
-        if self._clauses:
-            await self._speak(self._clauses.pop())
-
     async def _speak(self, piece: Aggregation | None) -> None:
-        if piece is not None:
-            await self.stop_text_aggregation_metrics()
-            raw_text = piece.full_match if isinstance(piece, PatternMatch) else piece.text
-            frame = AggregatedTextFrame(piece.text, piece.type, raw_text=raw_text)
-            await super().process_frame(frame, FrameDirection.DOWNSTREAM)
+        if piece is None:
+            return
+        await self.stop_text_aggregation_metrics()
+        raw_text = piece.full_match if isinstance(piece, PatternMatch) else piece.text
+        frame = AggregatedTextFrame(piece.text, piece.type, raw_text=raw_text)
+        if self._clauses and not self._starts_text:
+            frame.metadata[CONTINUES] = True
+        self._note_line_breaks(frame.text)
+        await super().process_frame(frame, FrameDirection.DOWNSTREAM)
+
+    def _note_line_breaks(self, text: str) -> None:
+        self._line_breaks = text[: len(text) - len(text.lstrip("\n"))]
+
+    async def _process_other_text(
+        self,
+        frame: AggregatedTextFrame | TTSSpeakFrame | LLMFullResponseStartFrame,
+        direction: FrameDirection,
+    ) -> None:
+        """Process a text, or what begins one, that does not continue the text in the aggregator."""
+        if self._clauses:  # the LLM's text so far is spoken before it
+            await self._speak(self._clauses.pop())
+        if isinstance(frame, LLMFullResponseStartFrame):
+            self._half = ""
+        else:
+            frame.text = whole_characters(frame.text)
+            self._note_line_breaks(frame.text)
+        if isinstance(frame, AggregatedTextFrame):
+            frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
+        # Nor does what follows it; an utterance has an audio context of its own.
+        starts_text = self._starts_text or not isinstance(frame, TTSSpeakFrame)
+        self._starts_text = starts_text
+        await super().process_frame(frame, direction)
+        self._starts_text = starts_text
+
+    async def _process_interruption(
+        self, frame: InterruptionFrame, direction: FrameDirection
+    ) -> None:
+        """Handle an interruption, which also ends contexts that Pipecat has not opened yet."""
+        if direction is FrameDirection.UPSTREAM:
+            await self._follow_transport(frame)
+        else:
+            await self._let_words_arrive()
+        self._half = ""
+        await self._aggregator.handle_interruption()
+        await super().process_frame(frame, direction)
+        if (going_on := self._text_context_id) is None:
+            self._text_contexts.clear()  # before the next `await`: a reply may begin during it
+        for context_id in self._turns.keys() - {going_on}:
+            if not self.audio_context_available(context_id):
+                await self._stop_turn(context_id)
+        await self._go_on_after_interruption()
 
     async def _forget_reply(self) -> None:
         """End the reply in which another service took over: its end has not come here."""

@@ -368,7 +368,7 @@ class TurnTTSService(TTSService):
     async def _speak_nothing(self, turn: PipecatTurn) -> list[SpokenWord]:
         """Commit a turn without letters and digits; Pipecat reports no audio at all as an error."""
         await self._queue_audio(turn, silence(UNSPOKEN_MS / 1000, self._output_rate_hz))
-        return [SpokenWord(turn.text, 0.0)]
+        return [SpokenWord(turn.text)]
 
     async def _queue_audio(self, turn: PipecatTurn, pcm: bytes) -> None:
         frame = TTSAudioRawFrame(pcm, self._output_rate_hz, 1, context_id=turn.context_id)
