@@ -26,9 +26,18 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, Inbox, OpenOptions
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientEvent,
+    ContextRecord,
+    Inbox,
+    OpenOptions,
+    error_of,
+    timestamps_of,
+)
+from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, WordsMessage
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples
@@ -384,16 +393,43 @@ class Turn:
         self.context_samples = self._words_returned = 0
         self._sent_char_end = self.spoken_char_end
 
-    def receive_audio(self, audio: ClientAudio) -> int:
-        """Account for audio of the current context; returns its length in samples."""
+    def receive(self, event: ClientEvent, now_s: float) -> list[TurnWord]:
+        """Account for an event of the current context; returns the words that became audible.
+
+        With `done`, these are its last words, and no context speaks.
+
+        Raises:
+            VoiceAgentError: the context has failed, and is still the current one.
+        """
+        self.note_answer(now_s)
+        match event:
+            case ClientAudio():
+                self.receive_audio(event)
+            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
+                pass  # its `done` follows, once its audio has left; the rest is spoken then
+            case ErrorMessage():
+                raise error_of(event)
+            case DoneMessage(reason="complete" | "idle"):
+                return self.finish_context(event.chars)
+            case DoneMessage(reason="limit"):
+                return self.break_off_context()
+            case DoneMessage():
+                raise EngineError(f"the server ended a turn: {event.reason}")
+            case _:
+                pass
+        return self.new_words()
+
+    def receive_audio(self, audio: ClientAudio) -> None:
+        """Account for audio of the current context."""
         assert self.record is not None
         end_offset = audio.sample_offset + len(audio.pcm) // BYTES_PER_SAMPLE
-        before, rate_hz = self.context_samples, self.record.audio.sample_rate
-        self.context_samples = end_offset * SAMPLE_RATE_HZ // rate_hz
-        return self.context_samples - before
+        self.context_samples = end_offset * SAMPLE_RATE_HZ // self.record.audio.sample_rate
 
-    def to_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
-        """A word of the current context, at its position in the turn."""
+    def words_of(self, message: WordsMessage) -> list[WordTimestamp]:
+        """The words of a message of the current context, at their positions in the turn."""
+        return [self._in_turn(timestamp) for timestamp in timestamps_of(message)]
+
+    def _in_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
         word, start = timestamp.word, self.spoken_char_end
         word = Word(word.text, start + word.char_start, start + word.char_end)
         return replace(timestamp.later(self.context_start), word=word)

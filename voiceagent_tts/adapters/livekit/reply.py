@@ -36,18 +36,15 @@ from voiceagent_tts.adapters.options import (
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, TurnWord, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
     OpenOptions,
     VoiceOptions,
-    error_of,
-    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
-    ErrorMessage,
     SampleRate,
     WordsMessage,
 )
@@ -252,27 +249,25 @@ class Reply:
                 self._playout.text = self._turn.text
                 await self._speak_on()
             case _ if self._turn.is_spoken_by(getattr(item, "context_id", None)):
-                self._turn.note_answer(time.monotonic())
                 await self._receive_event(item)
             case _:
                 pass  # of an abandoned context
 
     async def _receive_event(self, event: ClientEvent) -> None:
+        samples = self._turn.samples
+        words = self._turn.receive(event, time.monotonic())
         match event:
             case ClientAudio():
-                self._play(event)
-            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
-                pass  # its `done` follows, once its audio has left; the rest is spoken then
-            case ErrorMessage():
-                raise error_of(event)
+                self._play(event.pcm, self._turn.samples - samples)
             case WordsMessage():
-                words = [self._turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
-                self._on_words(self._turn.context_id, words)
-                self._add(self._turn.new_words())
-            case DoneMessage():
-                await self._finish_context(event)
+                self._on_words(self._turn.context_id, self._turn.words_of(event))
             case _:
-                pass  # not used here
+                pass
+        self._add(words)
+        if isinstance(event, DoneMessage):
+            if event.reason == "limit":
+                self._forget_unheard()
+            await self._speak_rest()
 
     # Text to the server.
 
@@ -301,12 +296,10 @@ class Reply:
 
     # Audio and words to LiveKit.
 
-    def _play(self, audio: ClientAudio) -> None:
+    def _play(self, pcm: bytes, samples: int) -> None:
         if not self.is_audible and self._options.leading_silence_ms:
             self._play_silence(self._options.leading_silence_ms)
-        samples = self._turn.receive_audio(audio)
-        self._push(audio.pcm, samples)
-        self._add(self._turn.new_words())
+        self._push(pcm, samples)
 
     def _play_silence(self, ms: float) -> None:
         self._push(silence(ms / 1000, self._options.sample_rate), ms_to_samples(ms))
@@ -344,14 +337,6 @@ class Reply:
         self._emitter.push_timed_transcript(timed)
 
     # The end of a context, and of the reply.
-
-    async def _finish_context(self, done: DoneMessage) -> None:
-        if done.reason == "limit":
-            self._forget_unheard()
-            self._turn.close_context(self._playout.char_end)
-        else:
-            self._add(self._turn.finish_context(done.chars))
-        await self._speak_rest()
 
     def _end(self) -> None:
         """End the reply: all its text is spoken, or has no audio at all."""

@@ -37,8 +37,6 @@ from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, V
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
-    error_of,
-    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
@@ -46,7 +44,6 @@ from voiceagent_tts.protocol.messages import (
     SampleRate,
     WarningMessage,
     WordsMessage,
-    WordsMovedMessage,
 )
 
 _CONNECT_WAIT_S = 1.0
@@ -306,29 +303,35 @@ class TurnTTSService(TTSService):
     # Audio and words from the server.
 
     async def _receive_event(self, event: ClientEvent) -> None:
+        if isinstance(event, WarningMessage):
+            self._log_warning(event)
         if (turn := self._turn_of(event)) is not None:
-            turn.note_answer(self._now_s())
+            await self._receive_event_of(turn, event)
+        elif isinstance(event, ErrorMessage) and event.context_id is None:
+            await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
+
+    async def _receive_event_of(self, turn: PipecatTurn, event: ClientEvent) -> None:
+        is_first = not turn.samples
+        try:
+            words = turn.commit(turn.receive(event, self._now_s()))
+        except VoiceAgentError as error:
+            await self._recover_from(turn, error)
+            return
         match event:
-            case ClientAudio() if turn:
-                await self._receive_audio(turn, event)
-            case WordsMessage() if turn:
-                words = [turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
-                await self._call_event_handler("on_words", turn.context_id, words)
-                await self._add_words(turn.context_id, turn.audible_words())
-            case WordsMovedMessage() if turn:
-                await self._add_words(turn.context_id, turn.audible_words())
-            case WarningMessage():
-                self._log_warning(event)
-            case DoneMessage() if turn:
-                await self._finish_context(turn, event)
-            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
-                pass  # its `done` follows, once its audio has left; the rest is spoken then
-            case ErrorMessage() if turn:
-                await self._recover_from(turn, error_of(event))
-            case ErrorMessage(context_id=None):
-                await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
+            case ClientAudio():
+                if is_first:
+                    await self.stop_ttfb_metrics()  # Pipecat's own call waits for what plays before
+                # Words follow their audio into the queue: there Pipecat can time them, and a word
+                # whose audio breaks off before it is audible is not committed.
+                await self._queue_audio(turn, event.pcm)
+            case WordsMessage():
+                await self._call_event_handler("on_words", turn.context_id, turn.words_of(event))
+            case DoneMessage():
+                await self._finish_context(turn, words)
+                return
             case _:
-                pass  # of an abandoned context, or not used here
+                pass
+        await self._add_words(turn.context_id, words)
 
     def _log_warning(self, warning: WarningMessage) -> None:
         if warning.code not in self._warned:
@@ -340,22 +343,8 @@ class TurnTTSService(TTSService):
         turns = self._turns.values()
         return next((turn for turn in turns if turn.is_spoken_by(context_id)), None)
 
-    async def _receive_audio(self, turn: PipecatTurn, audio: ClientAudio) -> None:
-        if not turn.samples:
-            await self.stop_ttfb_metrics()  # Pipecat's own call waits for the utterance before
-        turn.receive_audio(audio)
-        await self._queue_audio(turn, audio.pcm)
-        # Words follow their audio into the queue: there Pipecat can time them, and a word whose
-        # audio breaks off before it is audible is not committed.
-        await self._add_words(turn.context_id, turn.audible_words())
-
-    async def _finish_context(self, turn: PipecatTurn, done: DoneMessage) -> None:
-        if done.reason not in ("complete", "idle"):
-            ended = EngineError(f"the server ended a turn: {done.reason}")
-            await self._recover_from(turn, ended)
-            return
-        words = turn.finish(done)
-        if turn.rest.strip():  # text that was on its way when the server was idle
+    async def _finish_context(self, turn: PipecatTurn, words: list[SpokenWord]) -> None:
+        if turn.rest.strip():  # text that was on its way when the server was idle, for example
             # Before the next `await`: text that arrives during it must find the turn resuming, or
             # it resumes the turn a second time.
             self._resume_turn(turn)
@@ -414,7 +403,7 @@ class TurnTTSService(TTSService):
         if turn.record is None:
             return  # the turn was interrupted
         turn.abandon_context()
-        words = turn.break_off()
+        words = turn.commit(turn.break_off_context())
         if turn.rest.strip() or not error.is_retryable:
             self._resume_turn(turn, error)  # before the next `await`, as in `_finish_context`
         await self._add_words(turn.context_id, words)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from voiceagent_tts.adapters.turn import Turn, TurnWord, audible_at
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import OpenOptions
-from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -107,36 +106,32 @@ class PipecatTurn(Turn):
             return False
         return not self.samples or is_spoken(self.text[self.voiced_char_end :])
 
-    def audible_words(self) -> list[SpokenWord]:
-        """The words that became audible with the audio that has arrived, each once."""
-        return self._to_commit(self.new_words())
-
-    def finish(self, done: DoneMessage) -> list[SpokenWord]:
-        """The server context has spoken all its text; returns the remaining words.
-
-        Tags after the last word belong to no word; they enter the history when all audio is played.
-        """
+    def finish_context(self, chars: int) -> list[TurnWord]:
+        """The server context has spoken its text; returns its last words."""
         self.broken_off_at_s = None
-        words = self._to_commit(self.finish_context(done.chars))
-        tags = self.text[self._committed_chars : self.spoken_char_end].strip()
-        if tags:
-            self._committed_chars = self.spoken_char_end
-            words.append(SpokenWord(tags, position_s=self.samples / SAMPLE_RATE_HZ))
-        return words
+        return super().finish_context(chars)
 
-    def break_off(self) -> list[SpokenWord]:
-        """The server context has failed; returns the remaining words that are audible."""
+    def break_off_context(self) -> list[TurnWord]:
+        """The server context has failed; returns its last words that are audible."""
         spoken_char_end = self.spoken_char_end
         self._has_noise |= self.has_lost_text
-        words = self._to_commit(self.break_off_context())
+        words = super().break_off_context()
         if self.spoken_char_end > spoken_char_end:
             self.broken_off_at_s = None
         return words
 
-    def _to_commit(self, words: list[TurnWord]) -> list[SpokenWord]:
+    def commit(self, words: list[TurnWord]) -> list[SpokenWord]:
+        """The text up to each of `words`, as Pipecat commits it.
+
+        Tags after the last word belong to no word; they enter the history when all audio is played.
+        """
         commits: list[SpokenWord] = []
         for word in words:
             pieces = _pieces(self.text[self._committed_chars : word.char_end])
             commits += [SpokenWord(text, word) for text in pieces]
             self._committed_chars, self._has_noise = word.char_end, False
+        tags = self.text[self._committed_chars : self.spoken_char_end].strip()
+        if tags and self.record is None:
+            self._committed_chars = self.spoken_char_end
+            commits.append(SpokenWord(tags, position_s=self.samples / SAMPLE_RATE_HZ))
         return commits
