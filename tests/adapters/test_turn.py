@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from testbed.scripted_server import Script, ScriptedServer
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.adapters.turn import Turn, all_words, resume_position, surely_begun_at
+from voiceagent_tts.adapters.turn import (
+    Turn,
+    WholeCharacters,
+    all_words,
+    resume_position,
+    surely_begun_at,
+)
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
@@ -127,11 +133,8 @@ def test_audio_is_owed_for_text_of_which_something_is_said(end: str, is_owed: bo
 )
 def test_halves_of_characters_are_joined(pieces: list[str], text: str) -> None:
     """An LLM's server may stream UTF-16; half a character alone is the sign for that."""
-    turn = Turn("turn", OpenOptions())
-    for piece in pieces:
-        turn.append(piece, 0.0)
-    turn.end_text(0.0)
-    assert turn.text == text
+    characters = WholeCharacters()
+    assert "".join([*map(characters.add, pieces), characters.end()]) == text
 
 
 async def test_only_the_server_ends_its_silence() -> None:

@@ -26,7 +26,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
@@ -74,17 +74,30 @@ def silence(seconds: float, rate_hz: int) -> bytes:
     return bytes(round(seconds * rate_hz) * BYTES_PER_SAMPLE)
 
 
-def whole_characters(text: str) -> str:
-    """Join the halves of characters: some LLM servers stream UTF-16, and an emoji as two tokens.
+class WholeCharacters:
+    """Joins the halves of characters: some LLM servers stream UTF-16, and an emoji as two tokens.
 
     A half alone becomes U+FFFD; no message can carry it.
     """
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def add(self, text: str) -> str:
+        """The half that waits, and `text`, of which a first half at its end waits for the next."""
+        text = self._half + text
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return whole_characters(text.removesuffix(self._half))
+
+    def end(self) -> str:
+        """What stands for the half that has waited in vain; empty without one."""
+        half, self._half = self._half, ""
+        return whole_characters(half)
+
+
+def whole_characters(text: str) -> str:
+    """A complete text with its halves of characters joined, or replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def first_half(text: str) -> str:
-    """The first half of a character at the end of `text`; empty without one."""
-    return text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
 
 
 def heard_samples(played: int, latency_s: float) -> int:
@@ -174,8 +187,6 @@ class TurnWord:
 class Turn:
     """Tracks the text and audio of a turn, and which part of it the current context speaks.
 
-    What sends text raises `VoiceAgentError` where no message can carry it.
-
     Args:
         context_id: name of the turn, and of its first server context.
         start_sample: where its audio starts: after silence that the host plays first.
@@ -199,7 +210,6 @@ class Turn:
         self.state = TurnState.OPEN
         self.text = ""
         """The turn's text that has arrived so far."""
-        self._half = ""  # of a character after it, whose other half comes with the next text
         self.record: ContextRecord | None = None
         """The server context that speaks now; None between two contexts."""
         self.failures = 0
@@ -272,14 +282,9 @@ class Turn:
     def append(self, text: str, now_s: float) -> None:
         """Add text, and send it to the current context; after its end, the next one speaks it."""
         self._note_answer_unless_owed(now_s)
-        text = self._half + text
-        self._half = first_half(text)
-        self._add(text.removesuffix(self._half))
-        self._send_text()
-
-    def _add(self, text: str) -> None:
         self.text += whole_characters(text)
         self._pieces.append((len(self.text), self.samples))
+        self._send_text()
 
     def flush(self) -> None:
         """Have the current context speak the text that it has; more than that needs no flush."""
@@ -290,7 +295,6 @@ class Turn:
     def end_text(self, now_s: float) -> None:
         """Mark the text as complete."""
         self._note_answer_unless_owed(now_s)
-        self._add(self._half)
         self.state = TurnState.FINISHING
         self._send_text()
 
@@ -298,18 +302,13 @@ class Turn:
         """Open a server context that speaks the rest; returns its record.
 
         Raises:
-            VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
+            VoiceAgentError: the server accepts no context now, or an option is wrong.
         """
         record = socket.open(self.next_server_context_id(), inbox, **self._options)
         self.socket = socket
         self.start_context(record)
         self._answered_at_s = now_s
-        try:
-            self._send_text()
-        except VoiceAgentError:
-            self.abandon_context()
-            self.record = None
-            raise
+        self._send_text()
         return record
 
     def abandon_context(self) -> None:
@@ -427,12 +426,15 @@ class Turn:
 
     def words_of(self, message: WordsMessage) -> list[WordTimestamp]:
         """The words of a message of the current context, at their positions in the turn."""
-        return [self._in_turn(timestamp) for timestamp in timestamps_of(message)]
-
-    def _in_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
-        word, start = timestamp.word, self.spoken_char_end
-        word = Word(word.text, start + word.char_start, start + word.char_end)
-        return replace(timestamp.later(self.context_start), word=word)
+        start = self.spoken_char_end
+        return [
+            replace(
+                timestamp.later(self.context_start),
+                word=Word(word.text, start + word.char_start, start + word.char_end),
+            )
+            for timestamp in timestamps_of(message)
+            for word in [timestamp.word]
+        ]
 
     def new_words(self) -> list[TurnWord]:
         """The words that became audible with the audio that has arrived, each once."""

@@ -33,7 +33,14 @@ from voiceagent_tts.adapters.options import (
     open_options,
     unknown_options,
 )
-from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, TurnWord, silence
+from voiceagent_tts.adapters.turn import (
+    UNSPOKEN_MS,
+    Turn,
+    TurnState,
+    TurnWord,
+    WholeCharacters,
+    silence,
+)
 from voiceagent_tts.client import ClientSocket, connection_problem, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
@@ -147,6 +154,7 @@ class Reply:
             max_failures=conn_options.max_retry,
             retry_wait_s=conn_options.retry_interval,
         )
+        self._characters = WholeCharacters()
         self._playout = Playout(options.output_latency_s)
         self._opened_at = 0.0  # when the server context that speaks was opened
         self._resume_at: float | None = None  # when the next attempt to resume begins
@@ -239,14 +247,13 @@ class Reply:
             case APIError():
                 raise item
             case str():
-                self._turn.append(item, time.monotonic())
-                self._playout.text = self._turn.text
+                self._append(self._characters.add(item))
                 await self._speak_on()
             case ReplyInput.FLUSH:
                 self._turn.flush()
             case ReplyInput.END:
+                self._append(self._characters.end())
                 self._turn.end_text(time.monotonic())
-                self._playout.text = self._turn.text
                 await self._speak_on()
             case _ if self._turn.is_spoken_by(getattr(item, "context_id", None)):
                 await self._receive_event(item)
@@ -270,6 +277,10 @@ class Reply:
             await self._speak_rest()
 
     # Text to the server.
+
+    def _append(self, text: str) -> None:
+        self._turn.append(text, time.monotonic())
+        self._playout.text = self._turn.text
 
     async def _speak_on(self) -> None:
         """Speak what no context speaks, unless an attempt to resume will."""

@@ -83,7 +83,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import CONTINUES, ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import TurnState, first_half, silence, whole_characters
+from voiceagent_tts.adapters.turn import TurnState, WholeCharacters, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -216,7 +216,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
         self._line_breaks = ""  # at the start of the next piece, where Pipecat removes them
-        self._half = ""  # of a character whose second half comes with the next token
+        self._characters = WholeCharacters()  # of the LLM's text
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._not_interrupted: set[str | None] = set()  # contexts that outlast an interruption
         self._has_news = asyncio.Event()  # about what is held
@@ -300,7 +300,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            await self._append_text(turn, self._space_before(turn, text) + text)
+            self._append_text(turn, self._space_before(turn, text) + text)
             self._starts_text = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
@@ -404,25 +404,16 @@ class VoiceAgentTTSService(TurnTTSService):
                 return await self._process_other_text(frame, direction)
             case TextFrame() if is_spoken and not isinstance(frame, _HEARD):
                 await super(TTSService, self).process_frame(frame, direction)
-                is_next = direction is FrameDirection.DOWNSTREAM
-                return await self._collect(self._whole(frame.text) if is_next else frame.text)
+                is_of_llm = direction is FrameDirection.DOWNSTREAM
+                text = self._characters.add(frame.text) if is_of_llm else frame.text
+                return await self._collect(text)
             case LLMFullResponseEndFrame() if is_spoken:
-                if half := self._pop_half():
+                if half := self._characters.end():
                     await self._collect(half)
                 await self._speak(await self._aggregator.flush())
             case _:
                 pass
         await super().process_frame(frame, direction)
-
-    def _whole(self, text: str) -> str:
-        """Join the halves of characters; a first half waits for the LLM's next token."""
-        text = self._half + text
-        self._half = first_half(text)
-        return whole_characters(text.removesuffix(self._half))
-
-    def _pop_half(self) -> str:
-        half, self._half = self._half, ""
-        return whole_characters(half)
 
     async def _collect(self, text: str) -> None:
         await self.start_text_aggregation_metrics()
@@ -452,7 +443,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if self._clauses:  # the LLM's text so far is spoken before it
             await self._speak(self._clauses.pop())
         if isinstance(frame, LLMFullResponseStartFrame):
-            self._half = ""
+            self._characters.end()
         else:
             frame.text = whole_characters(frame.text)
             self._note_line_breaks(frame.text)
@@ -472,7 +463,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._follow_transport(frame)
         else:
             await self._let_words_arrive()
-        self._half = ""
+        self._characters.end()
         await self._aggregator.handle_interruption()
         await super().process_frame(frame, direction)
         if (going_on := self._text_context_id) is None:
@@ -486,7 +477,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """End the reply in which another service took over: its end has not come here."""
         await self._aggregator.reset()
         await self.on_turn_context_completed()
-        self._starts_text, self._half = True, ""
+        self._starts_text = True
+        self._characters.end()
 
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.

@@ -251,12 +251,8 @@ class TurnTTSService(TTSService):
 
     # Text to the server.
 
-    async def _append_text(self, turn: PipecatTurn, text: str) -> None:
-        try:
-            turn.append(text, self._now_s())
-        except VoiceAgentError as error:
-            await self._recover_from(turn, error)
-            return
+    def _append_text(self, turn: PipecatTurn, text: str) -> None:
+        turn.append(text, self._now_s())
         if turn.record is None and turn.context_id not in self._resuming:
             self._resume_turn(turn)
 
@@ -272,7 +268,7 @@ class TurnTTSService(TTSService):
         """Open a server context that speaks the turn's rest.
 
         Raises:
-            VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
+            VoiceAgentError: the server accepts no context now, or an option is wrong.
         """
         if (socket := self._connection.socket) is None:
             raise ConnectionLostError("no connection to the server")
