@@ -215,7 +215,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
-        self._line_breaks = ""  # at the start of the next piece, where Pipecat removes them
+        self._piece: AggregatedTextFrame | None = None  # of text, which Pipecat passes to `run_tts`
         self._characters = WholeCharacters()  # of the LLM's text
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._not_interrupted: set[str | None] = set()  # contexts that outlast an interruption
@@ -313,10 +313,11 @@ class VoiceAgentTTSService(TurnTTSService):
 
     def _space_before(self, turn: PipecatTurn, piece: str) -> str:
         """What separates the turn's text so far from its next piece, which Pipecat has stripped."""
-        line_breaks, self._line_breaks = self._line_breaks, ""
-        if not turn.text or piece.startswith("\n"):
+        if self._piece is None or not turn.text or piece.startswith("\n"):
             return ""
-        is_continuation = self._clauses is not None and not self._starts_text
+        text = self._piece.text
+        line_breaks = text[: len(text) - len(text.lstrip("\n"))]
+        is_continuation = CONTINUES in self._piece.metadata
         return line_breaks or ("" if is_continuation else joint(turn.text, piece))
 
     async def flush_audio(self, context_id: str | None = None) -> None:
@@ -425,14 +426,10 @@ class VoiceAgentTTSService(TurnTTSService):
             return
         await self.stop_text_aggregation_metrics()
         raw_text = piece.full_match if isinstance(piece, PatternMatch) else piece.text
-        frame = AggregatedTextFrame(piece.text, piece.type, raw_text=raw_text)
+        self._piece = frame = AggregatedTextFrame(piece.text, piece.type, raw_text=raw_text)
         if self._clauses and not self._starts_text:
             frame.metadata[CONTINUES] = True
-        self._note_line_breaks(frame.text)
         await super().process_frame(frame, FrameDirection.DOWNSTREAM)
-
-    def _note_line_breaks(self, text: str) -> None:
-        self._line_breaks = text[: len(text) - len(text.lstrip("\n"))]
 
     async def _process_other_text(
         self,
@@ -446,8 +443,8 @@ class VoiceAgentTTSService(TurnTTSService):
             self._characters.end()
         else:
             frame.text = whole_characters(frame.text)
-            self._note_line_breaks(frame.text)
         if isinstance(frame, AggregatedTextFrame):
+            self._piece = frame
             frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
         # Nor does what follows it; an utterance has an audio context of its own.
         starts_text = self._starts_text or not isinstance(frame, TTSSpeakFrame)
@@ -527,8 +524,7 @@ class VoiceAgentTTSService(TurnTTSService):
         turn = self._turns.pop(context_id, None) if context_id else None
         if turn is not None:
             await self._stop_resuming(turn.context_id)
-            has_unspoken_text = turn.state is not TurnState.COMPLETE
-            await self._mark_audio_end(turn, has_unspoken_text=has_unspoken_text)
+            await self._mark_audio_end(turn)
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await super().remove_audio_context(context_id)
 

@@ -340,6 +340,7 @@ class TurnTTSService(TTSService):
         return next((turn for turn in turns if turn.is_spoken_by(context_id)), None)
 
     async def _finish_context(self, turn: PipecatTurn, words: list[SpokenWord]) -> None:
+        turn.broken_off_at_s = None
         if turn.rest.strip():  # text that was on its way when the server was idle, for example
             # Before the next `await`: text that arrives during it must find the turn resuming, or
             # it resumes the turn a second time.
@@ -359,11 +360,11 @@ class TurnTTSService(TTSService):
         frame = TTSAudioRawFrame(pcm, self._output_rate_hz, 1, context_id=turn.context_id)
         await self.append_to_audio_context(turn.context_id, frame)
 
-    async def _mark_audio_end(self, turn: PipecatTurn, *, has_unspoken_text: bool) -> None:
+    async def _mark_audio_end(self, turn: PipecatTurn) -> None:
         if not turn.samples:
             await self.cancel_ttfb_metrics()  # Pipecat takes the mark for audio
         end = AudioEndFrame(b"", self._output_rate_hz, 1, context_id=turn.context_id)
-        end.has_unspoken_text = has_unspoken_text
+        end.has_unspoken_text = turn.state is not TurnState.COMPLETE
         await self.append_to_audio_context(turn.context_id, end)
 
     async def _complete_turn(self, turn: PipecatTurn) -> None:
@@ -469,10 +470,12 @@ class TurnTTSService(TTSService):
             category=category,
             force_treat_as_permanent=self._may_fail_over,
         )
-        if self.audio_context_available(turn.context_id):
-            await self._mark_audio_end(turn, has_unspoken_text=True)
-            if has_all_text:
-                await self.remove_audio_context(turn.context_id)
+        if not self.audio_context_available(turn.context_id):
+            return
+        if has_all_text:
+            await self.remove_audio_context(turn.context_id)
+        else:
+            await self._mark_audio_end(turn)
 
     async def _stop_resuming(self, context_id: str) -> None:
         resuming = self._resuming.pop(context_id, None)

@@ -106,19 +106,12 @@ class PipecatTurn(Turn):
             return False
         return not self.samples or is_spoken(self.text[self.voiced_char_end :])
 
-    def finish_context(self, chars: int) -> list[TurnWord]:
-        """The server context has spoken its text; returns its last words."""
-        self.broken_off_at_s = None
-        return super().finish_context(chars)
-
-    def break_off_context(self) -> list[TurnWord]:
-        """The server context has failed; returns its last words that are audible."""
-        spoken_char_end = self.spoken_char_end
+    def close_context(self, char_end: int) -> None:
+        """The server context speaks no more; noted is whether it has spoken a word, or noise."""
         self._has_noise |= self.has_lost_text
-        words = super().break_off_context()
-        if self.spoken_char_end > spoken_char_end:
+        if char_end > self.spoken_char_end:
             self.broken_off_at_s = None
-        return words
+        super().close_context(char_end)
 
     def commit(self, words: list[TurnWord]) -> list[SpokenWord]:
         """The text up to each of `words`, as Pipecat commits it.
