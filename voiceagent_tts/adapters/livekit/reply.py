@@ -159,6 +159,7 @@ class Reply:
         self._opened_at = 0.0  # when the server context that speaks was opened
         self._resume_at: float | None = None  # when the next attempt to resume begins
         self._error: APIError | None = None
+        self._unshown: list[WordTimestamp] = []  # words that have come ahead of all audio
         self._shown_char_end = 0  # of the text that LiveKit has
         self._shown_s = 0.0  # the latest time that LiveKit has
 
@@ -267,9 +268,14 @@ class Reply:
             case ClientAudio():
                 self._play(event.pcm, self._turn.samples - samples)
             case WordsMessage():
+                self._unshown += self._turn.words_of(event)
                 self._on_words(self._turn.context_id, self._turn.words_of(event))
             case _:
                 pass
+        if self.is_audible:  # ahead of their audio, so that no transcript is late
+            for each in self._unshown:
+                self._show_word(each.word.char_end, each)
+            self._unshown.clear()
         self._add(words)
         if isinstance(event, DoneMessage):
             if event.reason == "limit":
@@ -324,11 +330,13 @@ class Reply:
     def _add(self, words: list[TurnWord]) -> None:
         self._playout.words += words
         for word in words:
-            text, times = self._turn.text, word.timestamp.later(word.context_start)
-            # White space goes with the word before it, so that no transcript begins with any.
-            char_end = len(text) - len(text[word.char_end :].lstrip())
-            end = times.start_sample if times.end_sample is None else times.end_sample
-            self._show(char_end, times.start_sample, end, times.confidence)
+            self._show_word(word.char_end, word.timestamp.later(word.context_start))
+
+    def _show_word(self, char_end: int, times: WordTimestamp) -> None:
+        # White space goes with the word before it, so that no transcript begins with any.
+        char_end = len(self._turn.text) - len(self._turn.text[char_end:].lstrip())
+        end = times.start_sample if times.end_sample is None else times.end_sample
+        self._show(char_end, times.start_sample, end, times.confidence)
 
     def _show(
         self, char_end: int, start: int, end: int, confidence: NotGivenOr[float] = NOT_GIVEN
@@ -380,6 +388,7 @@ class Reply:
 
     def _leave_context(self) -> None:
         has_lost_text = self._turn.has_lost_text
+        self._unshown.clear()
         self._add(self._turn.break_off_context())
         if has_lost_text:
             self._playout.forget_after(self._turn.spoken_char_end)

@@ -329,11 +329,6 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self.start_tts_usage_metrics(turn.text)
             await self._end_text(turn)
 
-    async def start_text_aggregation_metrics(self) -> None:
-        """Measure how long text is collected; tokens are not."""
-        if not self._by_token:
-            await super().start_text_aggregation_metrics()
-
     async def on_turn_context_completed(self) -> None:
         """End the turn on the server, even one without text.
 
@@ -417,7 +412,8 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().process_frame(frame, direction)
 
     async def _collect(self, text: str) -> None:
-        await self.start_text_aggregation_metrics()
+        if not self._by_token:
+            await self.start_text_aggregation_metrics()
         async for piece in self._aggregator.aggregate(text):
             await self._speak(piece)
 
