@@ -166,22 +166,23 @@ class TurnWord:
         return self.context_char_start + self.timestamp.word.char_end
 
     @property
-    def best(self) -> WordTimestamp:
-        """Its place in the context, and the best time known now."""
+    def best(self) -> WordTimestamp | None:
+        """The best time that the server has sent; None for a word that it does not report."""
         words, char_end = self.record.best_words, self.timestamp.word.char_end
         index = bisect_left(words, char_end, key=lambda each: each.word.char_end)
         is_there = index < len(words) and words[index].word.char_end == char_end
-        return words[index] if is_there else self.timestamp
+        return words[index] if is_there else None
 
     @property
     def start_sample(self) -> int:
         """Where in the turn's audio it starts, by the best time known now."""
-        return self.context_start + self.best.start_sample
+        return self.context_start + (self.best or self.timestamp).start_sample
 
     @property
     def begun_at(self) -> int:
         """Where in the turn's audio it has surely begun, by the best time known now."""
-        return self.context_start + surely_begun_at(self.best, self.record.text)
+        best = self.best or self.timestamp
+        return self.context_start + surely_begun_at(best, self.record.text)
 
 
 class Turn:

@@ -69,7 +69,8 @@ class SpokenWord:
 
         A word that has left by an estimate may turn out to be later.
         """
-        if self.word is None or self.word.best.confidence == 1.0:
+        best = self.word and self.word.best
+        if self.word is None or best is None or best.confidence == 1.0:
             return False
         return audible_at(self.word.begun_at) > heard_samples
 
