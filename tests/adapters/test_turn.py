@@ -18,8 +18,10 @@ from voiceagent_tts.adapters.turn import (
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import EngineError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, OpenOptions
-from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, DoneReason
+from voiceagent_tts.protocol.refusals import WireState
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday."
@@ -312,3 +314,33 @@ def test_words_of_audio_that_never_came_are_returned_when_they_are_spoken() -> N
     assert [each.start_sample for each in turn.new_words()] == [
         ms_to_samples(ms) for ms in (310, 610, 910)
     ]
+
+
+def done(reason: DoneReason, chars: int) -> DoneMessage:
+    """The end of a context that has got so many characters."""
+    return DoneMessage(
+        context_id="turn", reason=reason, audio_ms=0, chars=chars, ttfa_ms=None, gen_ms=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "rest"), [("complete", ""), ("idle", ""), ("limit", " three four")]
+)
+def test_what_a_context_leaves_depends_on_why_it_ended(reason: DoneReason, rest: str) -> None:
+    """The audio of one at its limit may end within a word, which is spoken again."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text)).state = WireState.ENDED
+    receive(turn, 710)
+    turn.receive(done(reason, len(turn.text)), 0.0)
+    assert turn.rest == rest and turn.record is None
+
+
+def test_a_context_that_ended_otherwise_has_failed() -> None:
+    """The host decides whether another one speaks the rest."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text)).state = WireState.ENDED
+    with pytest.raises(EngineError, match="the server ended a turn: error"):
+        turn.receive(done("error", 0), 0.0)
+    assert turn.record is not None
