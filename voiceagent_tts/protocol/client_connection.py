@@ -202,14 +202,15 @@ class ContextRecord:
     samples_received: int = 0  # of audio, at the output rate
     flushes: int = 0
     done: DoneMessage | None = None
+    final_words: list[WordTimestamp] | None = None
+    """All words, if the server knew better times of them at the end."""
     spoken_chars: int | None = None
     """Of a context that has lost its text: the characters that were spoken before."""
 
     @property
     def best_words(self) -> list[WordTimestamp]:
-        """The words with the best times known: at the end, the server may have better ones."""
-        final = self.done and self.done.words_final
-        return timestamps_of(final) if final else self.words
+        """The words with the best times known."""
+        return self.final_words or self.words
 
     @property
     def accepts_text(self) -> bool:
@@ -561,6 +562,7 @@ class ClientConnection:
     def _set_done(self, message: DoneMessage) -> None:
         record = self._unfinished(message.context_id, "done")
         record.done = message
+        record.final_words = timestamps_of(message.words_final) if message.words_final else None
         if message.reason == "idle":  # text may have been on its way
             record.text = record.text[: message.chars]
         if record.handle is not None:
