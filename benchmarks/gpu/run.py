@@ -14,6 +14,7 @@ needs the standard library only.
 
 import argparse
 import fcntl
+import importlib.util
 import os
 import re
 import signal
@@ -24,7 +25,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gpu.install import install_missing
 from benchmarks.gpu.plan import SECTIONS
 from benchmarks.gpu.record import LOG, RESULTS, Record
 from benchmarks.gpu.report import fallbacks, report
@@ -94,7 +94,7 @@ class GpuRun:
     def _run(self, name: str, limit_s: float, environment: dict[str, str]) -> str:
         """Run a section in a separate process; return why it failed, or nothing."""
         argv = [
-            sys.executable, "-u", "-m", "benchmarks.gpu.section", name,
+            sys.executable, "-u", "-m", "benchmarks.gpu", "--measure", name,
             "--out", str(self.out), "--folder", str(self.folder),
             "--device", self.device, "--size", self.size,
         ]  # fmt: skip
@@ -146,9 +146,45 @@ def card_name(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
+def install_missing(wheels: Path, folder: Path) -> dict[str, str]:
+    """Install what is missing, where there are wheels, beside what the machine has.
+
+    What is installed can be imported by this process, too. A wheel that pip refuses, for another
+    Python say, is named on standard error and left out: sections that need it are skipped.
+
+    Returns variables for the environment of a process that uses them.
+    """
+    files = sorted(map(str, wheels.glob("*.whl")))
+    wanted = {module for section in SECTIONS.values() for module in section.modules}
+    if not files or all(importlib.util.find_spec(module) for module in wanted):
+        return {}
+    target = folder / "site"
+    if not target.exists():
+        partial = folder / "site.partial"
+        # Together is fast; where pip refuses one wheel, it installs none of them.
+        if not _install(files, partial):
+            for file in files:
+                if not _install([file], partial):
+                    print(f"not installed: {file}", file=sys.stderr)
+        partial.rename(target)
+    sys.path.append(str(target))
+    importlib.invalidate_caches()
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(target))))
+    return {"PYTHONPATH": path}
+
+
+def _install(files: Sequence[str], target: Path) -> bool:
+    """Install wheels without their requirements; returns False where pip refuses one."""
+    target.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    return subprocess.run([*pip, "--upgrade", "--target", str(target), *files]).returncode == 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested sections that are not done, then report; the status is 1 if one is left."""
     options = _parser().parse_args(argv)
+    if options.measure:
+        return _measure(options)
     name = card_name(options.device) + ("-tiny" if options.size == "tiny" else "")
     out = (options.out or _RESULTS / name).absolute()
     folder = options.folder.absolute() / name
@@ -170,6 +206,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(bool(left))
 
 
+def _measure(options: argparse.Namespace) -> int:
+    """Measure one section in this process."""
+    from benchmarks.gpu.ground import Ground, measure  # which need torch
+
+    record = Record(options.out / RESULTS)
+    is_tiny = options.size == "tiny"
+    measure(Ground(options.device, is_tiny, options.folder, record, options.measure))
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu",
@@ -179,6 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--size", default="full", choices=("full", "tiny"), help="of the models")
     parser.add_argument("--sections", nargs="+", choices=tuple(SECTIONS), help="default: all")
+    parser.add_argument("--measure", choices=tuple(SECTIONS), help=argparse.SUPPRESS)
     parser.add_argument("--minutes", type=float, default=9.5, help="for all sections; default 9.5")
     parser.add_argument("--out", type=Path, help="for results; default benchmarks/results/CARD")
     parser.add_argument("--folder", type=Path, default=Path("out/gpu"), help="for temporary files")
