@@ -26,14 +26,6 @@ from typing import Annotated, Any
 import psutil
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, chosen_conditions
 from benchmarks.bargein.truth import heard_of, read_speeches
@@ -45,11 +37,12 @@ from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.plugins.bench.bargein.pool import SessionPool
 from voiceagent_tts.plugins.bench.bargein.report import section_of, table_of, warnings_of
-from voiceagent_tts.plugins.bench.bargein.run import host_of, user_speech
+from voiceagent_tts.plugins.bench.bargein.run import host_of, shown, user_speech
 from voiceagent_tts.plugins.bench.bargein.services import own_services
 from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply
 from voiceagent_tts.plugins.bench.document import flat
 from voiceagent_tts.plugins.bench.own_server import own_server
+from voiceagent_tts.plugins.bench.run import counting_progress
 from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 from voiceagent_tts.plugins.demo.demo_server import ServerProcess
 
@@ -102,24 +95,18 @@ async def run(
 ) -> list[Section]:
     """Measure every condition, with a progress bar on `console`."""
     sections: list[Section] = []
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     sessions = max(condition.sessions for condition in conditions)
     async with SessionPool(host, sessions) as pool:
-        with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        with counting_progress(console) as progress:
             for spec, alike in itertools.groupby(conditions, lambda each: each.server):
                 async with _serving(spec, out) as (server, truth):
                     for condition in alike:
-                        task = progress.add_task(condition.name, total=condition.cuts)
-                        show = functools.partial(_show, progress, task)
+                        show = shown(progress, condition.name, condition.cuts)
                         call = _call(host, condition, server)
                         rng = random.Random(f"{seed} {condition.name}")
                         measured = _measure(host, condition, server, truth, pool, call, rng, show)
                         sections.append(await measured)
     return sections
-
-
-def _show(progress: Progress, task: TaskID, done: int) -> None:
-    progress.update(task, completed=done)
 
 
 def _call(host: Host, condition: Condition, server: ServerProcess) -> Call:
