@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,7 +16,9 @@ from testbed.waiting import PATIENCE_S
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.plugins.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
+from voiceagent_tts.plugins.bench.loads import tokens_of
 
+tokens = tokens_of
 HEARD_S = 0.02
 """Played length from which a word counts as heard."""
 MakeVoice = Callable[..., TTS]
@@ -199,11 +200,6 @@ def seconds(time: NotGivenOr[float]) -> float:
     """Return a time; fail if it was not given."""
     assert utils.is_given(time)
     return time
-
-
-def tokens(text: str) -> list[str]:
-    """Split `text` into tokens as a language model streams it."""
-    return re.findall(r"\s?\S{1,4}|\s", text)
 
 
 def check_frames(events: list[tts.SynthesizedAudio]) -> None:

@@ -6,7 +6,6 @@ They need torch, transformers and numpy only.
 import importlib.metadata
 import os
 import platform
-import statistics
 import subprocess
 import time
 import traceback
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.benchmark import Timer
 
 from benchmarks.gpu.ground import Ground
 from benchmarks.gpu.steps import Steps
@@ -63,26 +63,19 @@ def _bytes_per_s(device: torch.device) -> float:
         count = min(count, torch.cuda.get_device_properties(device).total_memory // 8)
     source = torch.zeros(count, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * count / _seconds(lambda: target.copy_(source), device)
+    return 2 * count / _seconds(lambda: target.copy_(source))
 
 
 def _flop_per_s(device: torch.device) -> float:
     """Measure products of large matrices in bfloat16."""
     width = 8192 if device.type == "cuda" else 512
     left, right = torch.randn(2, width, width, device=device).bfloat16()
-    return 2 * width**3 / _seconds(lambda: left @ right, device)
+    return 2 * width**3 / _seconds(lambda: left @ right)
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the median time of some rounds, after two rounds of warm-up."""
-    took: list[float] = []
-    for _ in range(_ROUNDS + 2):
-        began_s = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        took.append(time.perf_counter() - began_s)
-    return statistics.median(took[2:])
+def _seconds(work: Callable[[], object]) -> float:
+    """Return the mean time of some rounds, after a warm-up, until the device has ended."""
+    return Timer("work()", globals={"work": work}).timeit(_ROUNDS).median
 
 
 def _version(package: str) -> str:
