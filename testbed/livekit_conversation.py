@@ -103,13 +103,11 @@ class Conversation:
         )
 
     def reply(self, *script: str | asyncio.Event) -> SpeechHandle:
-        """Start a reply with the pieces of `script`."""
         self.llm.script = script
         self.loudspeaker.reset()
         return self.session.generate_reply(user_input="Go on.")
 
     async def spoken(self, *script: str | asyncio.Event) -> str:
-        """Speak a whole reply; returns its text in the history."""
         return await ended(self.reply(*script))
 
     async def cut(self, at_s: float, *script: str | asyncio.Event) -> str:
@@ -126,20 +124,17 @@ class Conversation:
             await self.loudspeaker.until(lambda: self.loudspeaker.played_s >= at_s)
 
     async def interrupt(self, handle: SpeechHandle) -> str:
-        """Barge in; returns the reply's text in the history."""
         handle.interrupt()
         return await ended(handle)
 
     @property
     def output(self) -> io.AudioOutput:
-        """What the session plays on."""
         output = self.session.output.audio
         assert output is not None
         return output
 
     @property
     def history(self) -> list[str]:
-        """Return the agent's messages in the session's history."""
         items = self.session.history.items
         return [
             item.text_content or ""
@@ -169,7 +164,6 @@ async def talking(
 
 
 def real_vad() -> inference.VAD:
-    """Return LiveKit's bundled voice activity detection."""
     return inference.VAD(model="silero")
 
 
@@ -187,12 +181,10 @@ def committed(handle: SpeechHandle) -> str:
 
 
 def heard(words: list[WordTimestamp], played_s: float) -> int:
-    """Return the number of `words` heard after `played_s` of the reply."""
     return sum(word.start_sample / SAMPLE_RATE_HZ + HEARD_S < played_s for word in words)
 
 
 def count(words: list[WordTimestamp], text: str) -> int:
-    """Return the number of `words` in `text`, the start of a reply."""
     return sum(word.word.char_end <= len(text.rstrip()) for word in words)
 
 

@@ -34,7 +34,6 @@ class OtlpReceiver(Receiver):
 
     @property
     def bodies(self) -> list[bytes]:
-        """Each request, decompressed."""
         assert {path for path, *_ in self.got} <= {"/v1/traces"}
         return [
             gzip.decompress(body) if headers.get("Content-Encoding") == "gzip" else body

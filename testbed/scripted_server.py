@@ -194,7 +194,6 @@ class _Player:
             await self._voice.cancelled()
 
     async def finished(self) -> None:
-        """Wait for the end."""
         await self.task
 
 
@@ -339,7 +338,6 @@ class ScriptedServer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["ScriptedServer"]:
-        """Serve on free ports of this machine until the block ends."""
         sockets = serve(
             self._converse, "127.0.0.1", 0, compression=None, close_timeout=1,
             subprotocols=[Subprotocol(SUBPROTOCOL)], select_subprotocol=_any_subprotocol,
@@ -367,13 +365,11 @@ class ScriptedServer:
         return [voice.text for voice in self._voices]
 
     async def drop_connections(self) -> None:
-        """Close the WebSockets that are open."""
         websockets, self._websockets = self._websockets, set()
         for websocket in websockets:
             await websocket.close()
 
     async def drain(self) -> None:
-        """Tell all clients of `tts.v1` that the server ends."""
         for websocket in self._websockets:
             await websocket.send(DrainingMessage(deadline_ms=30_000).encode())
 

@@ -20,8 +20,6 @@ from voiceagent_tts.server.serve import RunningServer, running
 
 
 class ThrottledSpec(WorkerSpec):
-    """Describes `testbed.throttled` in place of the worker's program."""
-
     __slots__ = ()
 
     def argv(self, endpoint: str) -> list[str]:

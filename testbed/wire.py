@@ -165,7 +165,6 @@ class Wire:
 
     @classmethod
     async def connect(cls, url: str, **options: Any) -> Self:
-        """Open a socket and receive its `ready`."""
         wire = cls(await connect(url, compression=None, max_size=None, **options))
         await wire.until(ReadyMessage)
         return wire

@@ -143,7 +143,6 @@ class Sides:
         return result
 
     def _frame_ms(self, ask: Ask, frames: int) -> float:
-        """Return the milliseconds that one more frame takes."""
         short, long = self.speak(ask, _SHORT_FRAMES), self.speak(ask, frames)
         return (long.total_s - short.total_s) / (long.frames - short.frames) * 1000
 
@@ -211,7 +210,6 @@ def _table(results: Sequence[Result]) -> Table:
 
 
 def _random_checkpoint() -> Path:
-    """Return a random one of 0.6B, which is generated if it does not exist."""
     return published_random_model("0.6b", _OUT, "cpu").ready_folder(_OUT / "random-0.6b")
 
 

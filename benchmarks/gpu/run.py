@@ -207,7 +207,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    """Measure one section in this process."""
     from benchmarks.gpu.ground import Ground, measure  # which need torch
 
     record = Record(options.out / RESULTS)
