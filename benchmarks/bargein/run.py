@@ -95,7 +95,7 @@ async def run(
 ) -> list[Section]:
     """Measure every condition, with a progress bar on `console`."""
     sections: list[Section] = []
-    sessions = max(condition.sessions for condition in conditions)
+    sessions = max(condition.together for condition in conditions)
     async with SessionPool(host, sessions) as pool:
         with counting_progress(console) as progress:
             for spec, alike in itertools.groupby(conditions, lambda each: each.server):

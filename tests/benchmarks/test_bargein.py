@@ -154,7 +154,7 @@ def test_each_engine_has_the_faults_of_its_condition() -> None:
 @pytest.mark.parametrize("host", [pytest.param("livekit", marks=pytest.mark.thorough), "pipecat"])
 async def test_a_real_session_is_measured(host: Host, tmp_path: Path) -> None:
     """Host and server each run in a process of their own, in real time."""
-    condition = Condition(MAIN, 2, sessions=2, latest_s=0.8)
+    condition = Condition(name=MAIN, cuts=2, together=2, latest_s=0.8)
     (section,) = await run(host, [condition], 1, tmp_path, Console(file=StringIO()))
     assert not [each for each in complaints_about([section]) if "late" not in each]
     assert section["cuts"] == 2 and section["verbatim_pct"] == 100.0
