@@ -276,7 +276,6 @@ class _Writer(FrameProcessor):
     async def _write(self, cut: Cut) -> None:
         self.begun.put_nowait(cut)
         await self.push_frame(LLMFullResponseStartFrame())
-        for wait_s, token in cut.script():
-            await asyncio.sleep(wait_s)
+        async for token in cut.written():
             await self.push_frame(LLMTextFrame(token))
         await self.push_frame(LLMFullResponseEndFrame())
