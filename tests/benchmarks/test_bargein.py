@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from benchmarks.bargein.__main__ import complaints_about, run
 from benchmarks.bargein.conditions import BUSY_LOOPS, MAIN, Condition, chosen_conditions
-from benchmarks.bargein.run import complaints_about, run
 from benchmarks.bargein.stock import stock_services
 from benchmarks.bargein.truth import Speech, heard_of, trace
 from testbed.papers import ROOT, table_rows

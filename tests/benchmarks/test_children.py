@@ -25,7 +25,7 @@ if __name__ == "__main__":
 """,
     "other work": """
 import psutil
-from benchmarks.bargein.run import busy_loops
+from benchmarks.bargein.__main__ import busy_loops
 with busy_loops(2):
     tell(*(each.pid for each in psutil.Process().children()))
 """,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import run as gpu
+from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.ground import Ground, measure
 from benchmarks.gpu.plan import SECTIONS, Section
 from benchmarks.gpu.record import LOG, RESULTS, Record
