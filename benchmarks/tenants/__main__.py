@@ -138,7 +138,6 @@ def _attacking(name: str, url: str) -> Iterator[Callable[[], bool]]:
 
 
 def _rss_mb(server: ServerProcess) -> float:
-    """Memory of the server and its engine."""
     process = psutil.Process(server.process.pid)
     return sum(each.memory_info().rss for each in (process, *server.worker_processes())) / 1e6
 
