@@ -37,7 +37,6 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
-from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -70,6 +69,7 @@ from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
     from voiceagent_tts.audio.changed_clock import ChangedClock
+    from voiceagent_tts.seam.aligner_messages import AlignEvent
 
 STEPS_AT_ONCE = 3  # in one iteration of the event loop: each speaks one segment and takes 1 ms
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
@@ -549,7 +549,7 @@ class Context:
 
     # Events of the engine and answers of the aligners.
 
-    def _on_engine_event(self, event: Event | AlignEvent) -> None:
+    def _on_engine_event(self, event: "Event | AlignEvent") -> None:
         now = time.monotonic()
         self._handle(event, now)
         self._read_on(now)
@@ -565,7 +565,7 @@ class Context:
         generated = sum(each.word.char_start < self._intake.generated_char_end for each in moved)
         return [*keep_inside(moved[:generated], self._listener.end_sample), *moved[generated:]]
 
-    def _handle(self, event: Event | AlignEvent, now: float) -> None:
+    def _handle(self, event: "Event | AlignEvent", now: float) -> None:
         match event:
             case AudioStep((audio,)):
                 self._put_audio(audio.chunk, now)
