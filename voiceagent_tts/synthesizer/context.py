@@ -59,7 +59,6 @@ from voiceagent_tts.synthesizer.segments import (
     QueuedSegment,
     TextPart,
     Turns,
-    ipa_warning,
     too_long,
 )
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, MakeWords, Words
@@ -68,7 +67,6 @@ from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
-    from voiceagent_tts.audio.changed_clock import ChangedClock
     from voiceagent_tts.seam.aligner_messages import AlignEvent
 
 STEPS_AT_ONCE = 3  # in one iteration of the event loop: each speaks one segment and takes 1 ms
@@ -158,9 +156,17 @@ def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
     return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
-def _changed_clock(request: ContextRequest) -> "ChangedClock | None":
+def _intake_of(request: ContextRequest, limits: Limits) -> Intake:
+    if not (request.lexicons or request.options.has_markup):
+        return Intake(request, limits)
+    from voiceagent_tts.synthesizer.masked_intake import MaskedIntake  # here: most need none
+
+    return MaskedIntake(request, limits)
+
+
+def _listener_of(request: ContextRequest) -> ListenerClock:
     if request.stretch == 1.0 and not request.options.has_markup:
-        return None
+        return ListenerClock()
     from voiceagent_tts.audio.changed_clock import ChangedClock  # here: most contexts need none
 
     return ChangedClock(request.stretch)
@@ -208,14 +214,13 @@ class Context:
         self._error_code: ErrorCode | None = None
         self._cached_segments = 0
 
+        self._listener = _listener_of(request)  # it may fail, and no row is taken yet
         self._clock = PlayoutClock()
-        self._intake = Intake(request, limits)
+        self._intake = _intake_of(request, limits)
         self._turns = turns or Turns(STEPS_AT_ONCE)
         self._owner = owner
         self._waits_for_turn = False
         self._counted_surplus = 0
-        self._changed = _changed_clock(request)  # it may fail, and no row is taken yet
-        self._listener = self._changed or ListenerClock()
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
         if make_words is None:
@@ -354,8 +359,7 @@ class Context:
             case QueuedSegment():
                 self._speak_segment(part, now)
             case Pause():
-                if self._changed is not None:
-                    self._changed.expect_break(part)
+                self._listener.expect_break(part)
                 self._complete_text(part.char_end)
             case Flush():
                 self._complete_text(part.char_end)
@@ -378,6 +382,8 @@ class Context:
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
         if segment.readings and not self._speaker.request.reads_ipa:
+            from voiceagent_tts.synthesizer.masked_intake import ipa_warning  # here: few have IPA
+
             self._warn(ipa_warning(segment, self._intake))
         if self._speaker.request.languages:
             least_chars = _CHECKED_CHARS if queued.is_growing else 1
@@ -578,8 +584,8 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
-                if self._changed is not None and self._is_awaited(char_end):
-                    self._events.put(*self._changed.drain(char_end))
+                if self._is_awaited(char_end):
+                    self._events.put(*self._listener.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
@@ -613,18 +619,18 @@ class Context:
             self._end("limit")
 
     def _put_breaks(self, char_end: int, now: float) -> None:
-        if (changed := self._changed) is not None:
-            while self.state < ContextState.ENDED and changed.has_break_before(char_end):
-                self._events.put(*changed.push_break())
-                self._end_at_limit(now)
+        for silence in self._listener.breaks_before(char_end):
+            self._events.put(*silence)
+            self._end_at_limit(now)
+            if self.state >= ContextState.ENDED:
+                return
 
     def _end_audio(self, now: float) -> None:
         self.state = ContextState.GENERATED
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
-        if self._changed is not None:
-            self._events.put(*self._changed.drain(self._intake.chars))
+        self._events.put(*self._listener.drain(self._intake.chars))
         self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 
