@@ -86,7 +86,7 @@ class VoiceLists:
 
 def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
     """The voices of a key; reads the file of each clone."""
-    book = state.synthesizer.voices_of(key_id)
+    book = state.synthesizer.voices.seen_by(key_id)
     voices = listed(book)
     has_clones = any(voice.stored for voice in voices)
     records = state.voice_records.voices() if has_clones else {}

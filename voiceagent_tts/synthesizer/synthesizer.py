@@ -157,10 +157,11 @@ class Synthesizer:
             await self.close()
             raise errors.exceptions[0] from None
         able = {name: each.capabilities for name, each in self.supervisors.items()}
-        clones = None
+        self.voices = VoiceBook(able)
         if self._clones_of and any(each.clone_width is not None for each in able.values()):
-            clones = self._clones_of(None)
-        self.voices = VoiceBook(able, clones)
+            from voiceagent_tts.clones import CloneBook  # here: few engines speak clones
+
+            self.voices = CloneBook(able, self._clones_of)
 
     async def close(self) -> None:
         """Cancel every context and stop the workers; idempotent."""
@@ -294,17 +295,11 @@ class Synthesizer:
         for worker in self._running(request.voice):
             worker.send(preparation_of(request))
 
-    def voices_of(self, owner: str | None) -> VoiceBook:
-        """The voices that contexts of an owner may speak with."""
-        if owner is None or self._clones_of is None or not self.voices.has_clones:
-            return self.voices
-        return self.voices.seen(self._clones_of(owner))
-
     def _voice_for(self, options: ContextOptions) -> Voice:
-        voices = self.voices_of(options.owner)
         if (language := _named_language(options)) is None:
-            return voices.resolve(options.voice)
-        return voices.for_language(options.voice, normalize_language(language))
+            return self.voices.seen_by(options.owner).resolve(options.voice)
+        code = normalize_language(language)
+        return self.voices.seen_by(options.owner).for_language(options.voice, code)
 
     def _find_worker(
         self, request: ContextRequest, language: str
@@ -314,7 +309,7 @@ class Synthesizer:
         An open context cannot move to a worker that reports no word times, or that changes the
         speed in another way. Its text keeps the lexicons that the context was opened with.
         """
-        voices = self.voices_of(request.options.owner)
+        voices = self.voices.seen_by(request.options.owner)
         voice = voices.for_language(request.options.voice, language)
         if voice == request.voice:
             return None
