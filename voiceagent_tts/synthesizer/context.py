@@ -465,8 +465,10 @@ class Context:
     def _publish_last_words(self, error: VoiceAgentError) -> None:
         """Publish the words of the audio so far, or retract those of a text that was lost."""
         if error.code is ErrorCode.TEXT_LOST:
+            from voiceagent_tts.synthesizer.lost_text import lose_text  # here: few engines do
+
             ends = self._intake.generated_char_end, self._generated_end_sample
-            error.spoken_chars, end_sample = self._words.lose_text(*ends)
+            error.spoken_chars, end_sample = lose_text(self._words, *ends)
             self._events.drop_lost(error.spoken_chars, end_sample)
         else:
             self._words.break_off()
