@@ -362,8 +362,8 @@ class ServerHooks:
     Attributes:
         app: takes routes, and `websocket.add_socket` takes sockets.
         state: what all routes share; its attributes are hooks, as are `opener.on_request`,
-            `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
-            `voice_records.find_id`.
+            `opener.observers`, `synthesizer.before_open`, `synthesizer.proxy`,
+            `synthesizer.find_lexicon` and `voice_records.find_id`.
         open_paths: paths that need no key, with all paths below them.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; the first that has a path, else OpenAI's.

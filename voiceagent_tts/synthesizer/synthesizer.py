@@ -7,7 +7,7 @@ import asyncio
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -72,30 +72,8 @@ class WordFinders(Protocol):
         ...
 
 
-class EngineProxy(Protocol):
-    """A plugin between contexts and their workers, which may speak a part of the text itself."""
-
-    async def load(self, voice: Voice) -> None:
-        """Prepare for a context with this voice; called before its row is reserved."""
-        ...
-
-    def connect(
-        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
-    ) -> tuple[Worker, MakeWords | None]:
-        """Return the worker that a context uses, and what makes its words."""
-        ...
-
-
-class VoiceLexicons(Protocol):
-    """Lexicons of voices, which a plugin finds."""
-
-    async def load(self, voice: str) -> None:
-        """Read the lexicon of a voice, by the engine's name of it, if it is new or has changed."""
-        ...
-
-    def find(self, voice: str) -> "EntryMatcher | None":
-        """Return the lexicon of a voice, as it was loaded last; None without one."""
-        ...
+Proxy = Callable[[Worker, ContextRequest, WordFinders | None], tuple[Worker, MakeWords | None]]
+"""Returns the worker that a context uses in place of its own, and what makes its words."""
 
 
 class Synthesizer:
@@ -122,8 +100,10 @@ class Synthesizer:
         clones_of: "Callable[[str | None], SeenClones] | None" = None,
         uses_native_words: bool = True,
     ) -> None:
-        self.proxy: EngineProxy | None = None  # set by a plugin, as the next
-        self.voice_lexicons: VoiceLexicons | None = None
+        self.before_open: list[Callable[[Voice], Awaitable[None]]] = []
+        """Called before a context with a voice gets its row; plugins add to it."""
+        self.proxy: Proxy | None = None  # set by a plugin, as the next
+        self.find_lexicon: Callable[[Voice], EntryMatcher | None] = lambda voice: None
         self._clones_of = clones_of
         self._overflow = overflow
         self.supervisors = dict(supervisors)  # of the engine workers, by name
@@ -224,10 +204,8 @@ class Synthesizer:
             OverloadedError: no row is free, or the worker is restarting.
         """
         voice = self._voice_for(options)
-        if self.voice_lexicons is not None:
-            await self.voice_lexicons.load(voice.engine_name)
-        if self.proxy is not None:
-            await self.proxy.load(voice)
+        for load in self.before_open:
+            await load(voice)
         request = self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
         if request.stretch != 1.0 and not self._has_stretch:
             await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
@@ -268,15 +246,17 @@ class Synthesizer:
         self, workers: list[WorkerClient], request: ContextRequest
     ) -> tuple[WorkerClient, ContextRequest]:
         """The worker with the most free rows if it has one, else that of the overflow."""
-        options, voice = request.options, request.voice
-        worker = max(workers, key=lambda worker: _free_rows(worker, options))
-        refusal = _refusal(worker, options)
-        if refusal is None:
+        options, free = request.options, _free_rows(workers, request.options)
+        worker = max(free, key=free.__getitem__)
+        if free[worker] > 0:
             return worker, request
         overflow = None if self._overflow is None else self._overflow.free_worker
         if overflow is None or options.is_probe:
-            raise refusal
-        voice = _voice_like(voice, overflow.capabilities)
+            raise OverloadedError(
+                f"all {_rows(worker, options)} rows of this voice's engine are in use",
+                retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
+            )
+        voice = _voice_like(request.voice, overflow.capabilities)
         return overflow, self._resolve(options, voice, overflow.capabilities)
 
     def check(self, options: ContextOptions) -> ContextRequest:
@@ -317,11 +297,13 @@ class Synthesizer:
             self.supervisors[each.worker].capabilities for each in (request.voice, voice)
         )
         found = self._resolve(request.options, voice, other)
-        free = [each for each in self._running(voice) if _free_rows(each, found.options) > 0]
-        alike = self._is_native(first) and self._is_native(other)
-        if not free or not alike or found.stretch != request.stretch:
+        free = _free_rows(self._running(voice), found.options)
+        most_free = max(free, key=free.__getitem__, default=None)
+        are_native = self._is_native(first) and self._is_native(other)
+        if most_free is None or free[most_free] <= 0:
             return None
-        most_free = max(free, key=lambda worker: _free_rows(worker, found.options))
+        if not are_native or found.stretch != request.stretch:
+            return None
         worker, _ = self._connect(most_free, found)
         return worker, found
 
@@ -340,7 +322,7 @@ class Synthesizer:
             assert self._aligners is not None, "expected make_aligners for an engine without words"
             finders = self._aligners if request.options.wants_words else self._aligners.absent
         if self.proxy is not None:
-            return self.proxy.connect(worker, request, finders)
+            return self.proxy(worker, request, finders)
         return worker, None if finders is None else finders.make_words
 
     @property
@@ -384,10 +366,8 @@ class Synthesizer:
 
     def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
         given = _matcher(tuple(options.lexicon.items()), options.owner) if options.lexicon else None
-        of_voice = None
-        if self.voice_lexicons is not None:
-            of_voice = self.voice_lexicons.find(voice.engine_name)
-        return tuple(each for each in (given, of_voice, self._lexicon) if each is not None)
+        lexicons = given, self.find_lexicon(voice), self._lexicon
+        return tuple(each for each in lexicons if each is not None)
 
     def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)
@@ -409,18 +389,8 @@ def _rows(worker: WorkerClient, options: ContextOptions) -> int:
     return batch_rows or capabilities.max_rows
 
 
-def _free_rows(worker: WorkerClient, options: ContextOptions) -> int:
-    return _rows(worker, options) - worker.rows_used
-
-
-def _refusal(worker: WorkerClient, options: ContextOptions) -> OverloadedError | None:
-    """The error for a context that finds no free row; None if there is one."""
-    if _free_rows(worker, options) > 0:
-        return None
-    return OverloadedError(
-        f"all {_rows(worker, options)} rows of this voice's engine are in use",
-        retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
-    )
+def _free_rows(workers: list[WorkerClient], options: ContextOptions) -> dict[WorkerClient, int]:
+    return {worker: _rows(worker, options) - worker.rows_used for worker in workers}
 
 
 def _voice_like(voice: Voice, capabilities: Capabilities) -> Voice:
