@@ -13,13 +13,12 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.client_connection import MAX_RECORDS, ClientConnection
+from voiceagent_tts.protocol.client_connection import MAX_RECORDS, ClientConnection, ProtocolError
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
     ErrorMessage,
     ReadyMessage,
 )
-from voiceagent_tts.protocol.refusals import ProtocolError
 from voiceagent_tts.protocol.server_connection import ServerConnection
 
 

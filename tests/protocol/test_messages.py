@@ -16,6 +16,7 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.protocol import messages
 from voiceagent_tts.protocol.client_connection import (
+    ProtocolError,
     error_of,
     parse_audio,
     parse_base64_audio,
@@ -33,7 +34,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_client_message,
 )
-from voiceagent_tts.protocol.refusals import ProtocolError, RefusedMessageError
+from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 _SECRET = "swordfish"
 

@@ -55,12 +55,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     WordsMovedMessage,
 )
-from voiceagent_tts.protocol.refusals import (
-    ProtocolError,
-    WireState,
-    context_refusal,
-    refusal_of,
-)
+from voiceagent_tts.protocol.refusals import WireState, context_refusal, refusal_of
 
 CLOSE_CODES: dict[int, str] = {
     1000: "normal: the client asked to close, or all is done",
@@ -83,6 +78,10 @@ _M = TypeVar("_M", bound=BaseModel)
 _SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(
     Annotated[ServerMessage, Field(discriminator="type")]
 )
+
+
+class ProtocolError(VoiceAgentError):
+    """The server sent what this protocol does not allow; close the socket with 1002."""
 
 
 def parse_server_message(data: str) -> ServerMessage | None:

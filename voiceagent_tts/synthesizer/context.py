@@ -11,7 +11,7 @@
 6. `next_event` returns words, audio within the credit and answers; `sent` reports which audio has
    left.
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
-   was heard and what was not. The reader of the last event calls `close`.
+   was heard and what was not. `ContextDone` is the last event.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -30,6 +30,7 @@ from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
     Cut,
+    CutBasis,
     Pause,
     PlayoutClock,
     WarningCode,
@@ -84,7 +85,7 @@ class ContextState(IntEnum):
     OPEN = auto()  # accepts text
     FINISHING = auto()  # accepts no more text; some audio is missing
     GENERATED = auto()  # all audio is here; some words are missing, or may get better times
-    ENDED = auto()  # its reader takes the queued events, then closes it
+    ENDED = auto()  # its reader takes the queued events
     CLOSED = auto()  # reported; there are no more events
 
 
@@ -175,8 +176,8 @@ def _listener_of(request: ContextRequest) -> ListenerClock:
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
-    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event` and
-    `close`, or iterate; report each audio chunk that has left with `sent`.
+    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event`, or
+    iterate; report each audio chunk that has left with `sent`.
 
     Args:
         make_words: makes the words where the engine does not report them; None where it does.
@@ -433,7 +434,7 @@ class Context:
         """
         if self.state is ContextState.CLOSED:
             return
-        basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
+        basis: CutBasis = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
         self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
         self._events.clear()
@@ -445,7 +446,7 @@ class Context:
         """Cancel the context of a client that has disconnected; sends no events; idempotent."""
         if self.state is not ContextState.CLOSED:
             self.cancel()
-            self.close()
+            self._close()
 
     def fail(self, error: VoiceAgentError) -> None:
         """End with `error`; idempotent.
@@ -496,9 +497,11 @@ class Context:
     def next_event(self) -> ContextEvent | None:
         """Return the next event, or None if there is none yet; words precede all other events.
 
-        Audio waits for credit, and what follows it waits with it.
+        Audio waits for credit, and what follows it waits with it. `ContextDone` is the last event.
         """
         if (event := self._events.pop(self._granted_samples)) is None:
+            if self.state is ContextState.ENDED and not self._events:
+                return self._close()
             self._arrival.clear()
         elif isinstance(event, ContextFlushed):
             self._waiting_flushes -= 1
@@ -514,12 +517,7 @@ class Context:
         """Whether `next_event` would return audio."""
         return self._events.has_audio_next(self._granted_samples)
 
-    @property
-    def is_read(self) -> bool:
-        """Whether the context has ended and its reader has all events, so that `close` is due."""
-        return self.state is ContextState.ENDED and not self._events
-
-    def close(self) -> ContextDone:
+    def _close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
         self.state = ContextState.CLOSED
         self._stop_timer()
@@ -550,9 +548,8 @@ class Context:
                 if isinstance(event, AudioChunk):
                     self.sent(event.samples)
                 yield event
-            if self.is_read:
-                yield self.close()
-                return
+                if isinstance(event, ContextDone):
+                    return
             await self._arrival.wait()
 
     # Events of the engine and answers of the aligners.

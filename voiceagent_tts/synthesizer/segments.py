@@ -126,10 +126,7 @@ class Intake:
             raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
         waiting = self._waiting_chars(self.chars) + len(delta)
         if waiting > self._max_chars:
-            raise too_long(
-                f"{self._max_chars} characters waiting to be spoken, got {waiting}; send the rest "
-                "once audio has arrived"
-            )
+            raise too_much_waiting(self._max_chars, waiting)
         self.chars += len(delta)
         self.received.append(delta)
         while self._text and len(self._text[-1]) <= len(delta):
@@ -276,6 +273,12 @@ class Intake:
 def too_long(limit: str) -> InvalidRequestError:
     """The error of text, or of flushes, above a limit."""
     return InvalidRequestError(f"expected at most {limit}", code=ErrorCode.TEXT_TOO_LONG)
+
+
+def too_much_waiting(most_chars: int, chars: int) -> InvalidRequestError:
+    """The error of text that is longer, with what waits, than may wait."""
+    sentence = f"{most_chars} characters waiting to be spoken, got {chars}"
+    return too_long(f"{sentence}; send the rest once audio has arrived")
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import asyncio
 import functools
 import importlib
 import math
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
 
+_STRETCH = "voiceagent_tts.audio.stretch"  # 35 MB and 0.1 s, for speeds that an engine lacks
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
 
@@ -116,7 +118,6 @@ class Synthesizer:
         self._contexts: set[Context] = set()
         self._turns = Turns(STEPS_AT_ONCE)
         self._openings = Turns()
-        self._has_stretch = False  # is loaded: 35 MB and 0.1 s, for speeds that an engine lacks
 
     async def start(self) -> None:
         """Start the workers.
@@ -207,9 +208,8 @@ class Synthesizer:
         for load in self.before_open:
             await load(voice)
         request = self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
-        if request.stretch != 1.0 and not self._has_stretch:
-            await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
-            self._has_stretch = True
+        if request.stretch != 1.0 and _STRETCH not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, _STRETCH)
         worker, request = self._find_row(await self._running_in_turn(voice, owner), request)
         find_worker: FindWorker | None = None
         is_free = _named_language(options) is None and leaves_choice(options.voice)
@@ -256,7 +256,9 @@ class Synthesizer:
                 f"all {_rows(worker, options)} rows of this voice's engine are in use",
                 retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
             )
-        voice = _voice_like(request.voice, overflow.capabilities)
+        voices = {name.casefold(): name for name in overflow.capabilities.voices}
+        name = voices.get(request.voice.name.casefold(), overflow.capabilities.voices[0])
+        voice = Voice(name, _OVERFLOW)
         return overflow, self._resolve(options, voice, overflow.capabilities)
 
     def check(self, options: ContextOptions) -> ContextRequest:
@@ -391,12 +393,6 @@ def _rows(worker: WorkerClient, options: ContextOptions) -> int:
 
 def _free_rows(workers: list[WorkerClient], options: ContextOptions) -> dict[WorkerClient, int]:
     return {worker: _rows(worker, options) - worker.rows_used for worker in workers}
-
-
-def _voice_like(voice: Voice, capabilities: Capabilities) -> Voice:
-    """The overflow's voice with the same name, or its first voice."""
-    known = {name.casefold(): name for name in capabilities.voices}
-    return Voice(known.get(voice.name.casefold(), capabilities.voices[0]), _OVERFLOW)
 
 
 def _named_language(options: ContextOptions) -> str | None:

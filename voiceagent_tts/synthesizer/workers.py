@@ -597,8 +597,6 @@ class Supervisor:
         Raises:
             OverloadedError: with code `model_not_ready`, if none is ready in time.
         """
-        if worker := self.worker:
-            return worker
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(lambda: self.worker is not None)
