@@ -53,7 +53,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWordsMoved,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.segments import too_much_waiting
+from voiceagent_tts.synthesizer.segments import too_long
 from voiceagent_tts.text.cut import TimedText
 
 Input = ContextText | ContextFlush | ContextEnd
@@ -472,7 +472,8 @@ class _Inbox:
     def put(self, message: Input) -> None:
         chars = self._chars + _chars_of(message)
         if chars > self._max_chars and not isinstance(message, ContextEnd):
-            raise too_much_waiting(self._max_chars, chars)
+            most = f"{self._max_chars} characters waiting to be spoken, got {chars}"
+            raise too_long(f"{most}; send the rest once audio has arrived")
         self._messages.append(message)
         self._chars = chars
 

@@ -126,7 +126,8 @@ class Intake:
             raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
         waiting = self._waiting_chars(self.chars) + len(delta)
         if waiting > self._max_chars:
-            raise too_much_waiting(self._max_chars, waiting)
+            most = f"{self._max_chars} characters waiting to be spoken, got {waiting}"
+            raise too_long(f"{most}; send the rest once audio has arrived")
         self.chars += len(delta)
         self.received.append(delta)
         while self._text and len(self._text[-1]) <= len(delta):
@@ -273,12 +274,6 @@ class Intake:
 def too_long(limit: str) -> InvalidRequestError:
     """The error of text, or of flushes, above a limit."""
     return InvalidRequestError(f"expected at most {limit}", code=ErrorCode.TEXT_TOO_LONG)
-
-
-def too_much_waiting(most_chars: int, chars: int) -> InvalidRequestError:
-    """The error of text that is longer, with what waits, than may wait."""
-    sentence = f"{most_chars} characters waiting to be spoken, got {chars}"
-    return too_long(f"{sentence}; send the rest once audio has arrived")
 
 
 @dataclass(slots=True)
