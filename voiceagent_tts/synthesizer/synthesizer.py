@@ -7,7 +7,6 @@ import asyncio
 import functools
 import importlib
 import math
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
 
-_STRETCH = "voiceagent_tts.audio.stretch"  # 35 MB and 0.1 s, for speeds that an engine lacks
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
 
@@ -118,6 +116,7 @@ class Synthesizer:
         self._contexts: set[Context] = set()
         self._turns = Turns(STEPS_AT_ONCE)
         self._openings = Turns()
+        self._has_stretch = False  # is loaded: 35 MB and 0.1 s, for speeds that an engine lacks
 
     async def start(self) -> None:
         """Start the workers.
@@ -208,8 +207,9 @@ class Synthesizer:
         for load in self.before_open:
             await load(voice)
         request = self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
-        if request.stretch != 1.0 and _STRETCH not in sys.modules:
-            await asyncio.to_thread(importlib.import_module, _STRETCH)
+        if request.stretch != 1.0 and not self._has_stretch:
+            await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
+            self._has_stretch = True
         worker, request = self._find_row(await self._running_in_turn(voice, owner), request)
         find_worker: FindWorker | None = None
         is_free = _named_language(options) is None and leaves_choice(options.voice)
