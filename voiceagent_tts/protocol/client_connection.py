@@ -55,12 +55,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     WordsMovedMessage,
 )
-from voiceagent_tts.protocol.refusals import (
-    ProtocolError,
-    WireState,
-    context_refusal,
-    refusal_of,
-)
+from voiceagent_tts.protocol.refusals import WireState, context_refusal, refusal_of
 
 CLOSE_CODES: dict[int, str] = {
     1000: "normal: the client asked to close, or all is done",
@@ -85,6 +80,10 @@ _SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(
 )
 
 
+class ProtocolError(VoiceAgentError):
+    """The server sent what this protocol does not allow; close the socket with 1002."""
+
+
 def parse_server_message(data: str) -> ServerMessage | None:
     """Read one text message of a server; None for a type that this version does not know.
 
@@ -92,12 +91,22 @@ def parse_server_message(data: str) -> ServerMessage | None:
         ProtocolError: it is not JSON, not a message, or a field is wrong.
     """
     try:
-        return _SERVER_MESSAGE.validate_json(data)
+        message = _SERVER_MESSAGE.validate_json(data)
     except ValidationError as error:
         refusal = refusal_of(error)
         if refusal.code is ErrorCode.UNKNOWN_TYPE:
             return None
         raise ProtocolError(f"server message: {refusal.message}") from None
+    words = message.words_final if isinstance(message, DoneMessage) else message
+    if isinstance(words, WordList):
+        _check_parallel(words)
+    return message
+
+
+def _check_parallel(words: WordList) -> None:
+    times = words.start_ms, words.end_ms, words.exact, words.confidence
+    if {len(words.words)} != set(map(len, (words.char_start, words.char_end, *times))):
+        raise ProtocolError("server message: expected lists that all have the length of words")
 
 
 def parse_audio(data: bytes) -> AudioMessage:

@@ -132,8 +132,8 @@ class ContextOpener:
         options = replace(options, owner=origin.caller.key_id)
         for change in self.on_request:
             options = change(origin, options)
-        if (clones := self._synthesizer.voices.clones_alone) is not None:
-            await asyncio.to_thread(clones.known_names)  # the default voice is a clone
+        if (read_clones := self._synthesizer.voices.read_clones) is not None:
+            await asyncio.to_thread(read_clones)
         with self._metrics.contexts_waiting.track_inprogress():
             try:
                 return await self._admit(origin, options, on_event, chars)

@@ -360,7 +360,8 @@ class ServerHooks:
     Attributes:
         app: takes routes, and `websocket.add_socket` takes sockets.
         state: what all routes share; its attributes are hooks, as are `opener.on_request`,
-            `opener.observers`, `synthesizer.proxy` and `synthesizer.voice_lexicons`.
+            `opener.observers`, `synthesizer.before_open`, `synthesizer.proxy` and
+            `synthesizer.find_lexicon`.
         open_paths: paths that need no key; one that ends with `/*` stands for all below it.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; the first that has a path, else OpenAI's.

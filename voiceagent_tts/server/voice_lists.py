@@ -83,7 +83,7 @@ class VoiceLists:
 
 def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
     """The voices of a key; may read a file for each clone."""
-    book = state.synthesizer.voices_of(key_id)
+    book = state.synthesizer.voices.seen_by(key_id)
     voices = listed(book)
     clones = state.listed_clones() if any(voice.stored for voice in voices) else {}
     capabilities = {

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 
 from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.clones import CLONE_SUFFIX, VoiceFolder
+from voiceagent_tts.clones import CLONE_SUFFIX, CloneBook, VoiceFolder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.cloning import Cloning
@@ -28,7 +28,6 @@ from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.voices import VoiceBook
 
 VOICES, CONSENTS = "/v1/audio/voices", "/v1/audio/voice_consents"
 WRITE = frozenset({Scope.SPEAK, Scope.VOICES_WRITE})
@@ -130,7 +129,7 @@ def speak_clones(server: RunningServer, *, has_own_voices: bool) -> None:
     }
     if not has_own_voices:
         workers = {name: replace(each, voices=()) for name, each in workers.items()}
-    server.state.synthesizer.voices = VoiceBook(workers, server.state.clones_of(None))
+    server.state.synthesizer.voices = CloneBook(workers, server.state.clones_of)
 
 
 def socket(server: RunningServer, path: str, key: str) -> connect:

@@ -25,6 +25,7 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
+from voiceagent_tts.clones import CloneBook
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
@@ -42,7 +43,6 @@ from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota, hash_key
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.voices import VoiceBook
 
 pytestmark = pytest.mark.services
 
@@ -484,9 +484,9 @@ async def test_a_job_is_spoken_with_its_keys_voice(
             record = VoiceRecord(name=name, key_id=key.key.id)
             add_voice(VoiceRecords(server.state.clones), record, key.key.id.encode())
         workers = synthesizer.supervisors.items()
-        synthesizer.voices = VoiceBook(
+        synthesizer.voices = CloneBook(
             {name: replace(each.capabilities, clone_width=8) for name, each in workers},
-            server.state.clones_of(None),
+            server.state.clones_of,
         )
         open_context = synthesizer.open
 

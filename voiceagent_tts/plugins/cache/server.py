@@ -25,7 +25,9 @@ def add_to_server(hooks: ServerHooks) -> None:
     hooks.app.state.cache = cache
     hooks.app.include_router(routes.router)
     if cache is not None:
-        state.synthesizer.proxy = CachingProxy(cache)
+        proxy = CachingProxy(cache)
+        state.synthesizer.before_open.append(proxy.load)
+        state.synthesizer.proxy = proxy.connect
         state.metrics.registry.register(CacheMetrics(cache))
         state.on_start.append(cache.start)
         state.on_withdrawal.append(cache.refresh)  # it drops the audio of voices that are gone

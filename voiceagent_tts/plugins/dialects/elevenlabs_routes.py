@@ -78,7 +78,7 @@ async def list_voices(request: Request) -> Response:
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
     from voiceagent_tts.server.voice_lists import listed  # here: few clients ask for it
 
-    voices = listed(state.synthesizer.voices_of(key_id))
+    voices = listed(state.synthesizer.voices.seen_by(key_id))
     return {"voices": [_shown(voice.details) for voice in voices]}
 
 
@@ -123,7 +123,7 @@ def _options(
     request: Request, voice_id: str, body: TextRequest, *, wants_words: bool = False
 ) -> ContextOptions:
     state: ServerState = request.app.state.server
-    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
+    book = state.synthesizer.voices.seen_by(caller_of(request.scope).key_id)
     return ContextOptions(
         voice=voice_name(voice_id, book),
         language=body.language_code,

@@ -29,7 +29,7 @@ def add_to_server(hooks: ServerHooks) -> None:
         await serve_socket(
             state,
             websocket,
-            lambda caller: VllmOmni(state.synthesizer.voices_of(caller.key_id).names),
+            lambda caller: VllmOmni(state.synthesizer.voices.seen_by(caller.key_id).names),
         )
 
     async def cartesia(websocket: WebSocket) -> None:
@@ -69,7 +69,7 @@ def _eleven_labs(
     """The dialect for an address of ElevenLabs' sockets."""
     path = websocket.url.path
     return ElevenLabs(
-        voice_name(voice_id, state.synthesizer.voices_of(caller.key_id)),
+        voice_name(voice_id, state.synthesizer.voices.seen_by(caller.key_id)),
         SocketOptions.parse(websocket.query_params),
         is_multi=path.endswith("/multi-stream-input"),
         counts_from_context=path.startswith(elevenlabs.LIVEKIT),
