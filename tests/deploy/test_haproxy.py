@@ -268,6 +268,14 @@ async def test_a_rolling_restart_truncates_no_turn(fleet: Fleet) -> None:
     assert ends.keys() <= {"complete", "again, before any sound"}, ends
 
 
+@pytest.mark.parametrize("config", [CONFIG, BALANCER], ids=["compose", "chart"])
+def test_a_job_is_never_sent_twice(config: Path) -> None:
+    """Others are, of which a replica has spoken nothing; for that, a request is read first."""
+    text = config.read_text()
+    assert "http-request disable-l7-retry if METH_POST { path /v1/audio/jobs }" in text
+    assert "retry-on conn-failure 503" in text and "option http-buffer-request" in text
+
+
 async def test_what_one_replica_refuses_another_one_speaks(tmp_path: Path) -> None:
     """A replica drains, and the proxy does not know yet: no client is told so."""
     line = "check inter 500ms fall 2 rise 1 agent-check"
