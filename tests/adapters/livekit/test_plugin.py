@@ -93,6 +93,17 @@ async def test_text_without_sound_is_no_failure(
         assert not conversation.errors
 
 
+async def test_a_reply_that_cannot_be_spoken_is_a_failure_and_not_in_the_history(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """The English voice has no sound for these digits."""
+    async with talking(make_voice(served), tts_text_transforms=None) as conversation:
+        assert await conversation.spoken("९८७") == ""
+        (error,) = conversation.errors
+        assert "text_unspeakable" in str(error.error)
+        assert await conversation.spoken("Yes.") == "Yes."
+
+
 @pytest.mark.parametrize("text", ["", "\n\n"])
 async def test_blank_text_needs_no_server(make_voice: MakeVoice, text: str) -> None:
     """Blank text opens no connection."""
