@@ -21,7 +21,7 @@ from testbed.servers import StartServer, metric_value, until_metric
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.core import WordTimestamp, samples_to_ms
-from voiceagent_tts.errors import EngineError, InvalidRequestError
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import AudioFormat, SampleRate
 
 ROOT = Path(__file__).parents[3]
@@ -429,8 +429,9 @@ def test_wrong_options_are_refused_where_they_are_given(
     options: dict[str, Any], sentence: str
 ) -> None:
     """Not in the first reply, which would be silent."""
-    with pytest.raises(InvalidRequestError, match=sentence):
+    with pytest.raises(InvalidRequestError, match=sentence) as caught:
         TTS(**options)
+    assert caught.value.code in (ErrorCode.INVALID_PARAM, ErrorCode.INVALID_LANGUAGE)
 
 
 def test_every_option_of_a_context_is_one_of_the_plugin() -> None:
