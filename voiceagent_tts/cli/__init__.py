@@ -14,7 +14,7 @@ import typer
 
 from voiceagent_tts import __version__
 from voiceagent_tts.cli import models, voices
-from voiceagent_tts.cli.arguments import Url
+from voiceagent_tts.cli.arguments import Speed, Url
 from voiceagent_tts.cli.undeclared import KEPT, options_in
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.extras import extras_with, install_hint
@@ -133,7 +133,7 @@ def say(
     ] = None,
     voice: Annotated[str | None, typer.Option(help="Voice name; `voices list` shows them.")] = None,
     language: Annotated[str | None, typer.Option(help="Language code. [default: detected]")] = None,
-    speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
+    speed: Speed = 1.0,
     instruct: Annotated[
         str | None, typer.Option(help="Speaking style, or a description of the voice.")
     ] = None,

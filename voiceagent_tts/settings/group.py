@@ -84,7 +84,12 @@ def separated(text: str) -> list[str]:
 
 def parse_object(value: object) -> object:
     """Accept an object as JSON, for environment variables and options."""
-    return json.loads(value) if isinstance(value, str) else value
+    return json.loads(value, parse_constant=_no_json) if isinstance(value, str) else value
+
+
+def _no_json(constant: str) -> None:
+    """Refuse NaN and infinity, which Python reads and other programs do not."""
+    raise ValueError(f"expected JSON, got {constant} in it")
 
 
 def refused(path: Path | str, error: OSError, kind: str = "file") -> str:

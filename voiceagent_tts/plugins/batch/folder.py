@@ -263,7 +263,7 @@ async def _speak_texts(
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(request.jobs):
+                for _ in range(min(request.jobs, len(texts))):
                     group.create_task(work())
         except* VoiceAgentError as errors:
             raise errors.exceptions[0] from None
