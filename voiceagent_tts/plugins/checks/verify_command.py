@@ -104,10 +104,9 @@ async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "Know
 
 
 def _read_reference(path: Path, text: str) -> "Reference":
-    from voiceagent_tts.cli.files import read_file
-    from voiceagent_tts.plugins.recordings.file_reader import read_audio
+    from voiceagent_tts.plugins.recordings.file_reader import read_audio_file
 
-    samples = read_audio(read_file(path))
+    samples = read_audio_file(path)
     import torch
 
     from voiceagent_tts.plugins.checks.verify import Reference

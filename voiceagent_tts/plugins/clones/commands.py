@@ -77,15 +77,15 @@ def add(
     removes the silence around it. Where VOICEAGENT_TTS_ENGINE is pocket, the voice is cloned for
     all models of the settings, and the transcript is not used.
     """
-    from voiceagent_tts.cli.files import read_file
     from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.clones import CLONE_SUFFIX
-    from voiceagent_tts.plugins.recordings.file_reader import read_audio
+    from voiceagent_tts.plugins.recordings.file_reader import REFERENCE_LIMITS, read_audio
+    from voiceagent_tts.reading import read_file
 
     settings = read_settings({})
     agreed = _checked_consent(consent)
     _check_name(name, replace, settings)
-    data = read_file(reference)
+    data = read_file(reference, REFERENCE_LIMITS.max_bytes)
     if reference.suffix.lower() == CLONE_SUFFIX:
         _import(name, data, settings, agreed)
         return
