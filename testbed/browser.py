@@ -110,14 +110,12 @@ class PageLog:
     pcm: bytearray = field(default_factory=bytearray)
 
     def watch(self, page: Page) -> None:
-        """Record from now on."""
         page.on("request", self._on_request)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._on_console)
         page.on("websocket", self._watch_socket)
 
     def sent_requests(self, method: str) -> list[str]:
-        """Addresses of the requests with a method, in order."""
         return [url for each, url in self.requests if each == method]
 
     def _on_request(self, request: Request) -> None:
@@ -142,7 +140,6 @@ class PageLog:
 
 @contextlib.asynccontextmanager
 async def headless() -> AsyncIterator[Browser]:
-    """Run Chromium within the block."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=require_program("chromium"), args=_ARGUMENTS
@@ -167,7 +164,6 @@ async def opened(browser: Browser, url: str, **options: Any) -> AsyncIterator[tu
 
 
 async def lit_words(page: Page) -> list[LitWord]:
-    """Return the words that have lit, in order."""
     lit = await page.evaluate("recorded.lit")
     return [LitWord(each["word"], each["frame"], each["gapMs"] / 1000) for each in lit]
 

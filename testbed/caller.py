@@ -65,7 +65,6 @@ class Caller:
         return min(time.monotonic() - self._began_at, self._received_s)
 
     def said(self, role: ChatRole) -> list[ChatMessage]:
-        """Return the messages of the history with this role."""
         return [message for message in self.history if message.role == role]
 
     async def _receive(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from testbed.known_speech import KnownSpeech, pcm16, with_lead, with_pauses
+from testbed.known_speech import KnownSpeech, pcm16, with_pauses
 from testbed.noise import Samples, breath, click
 from voiceagent_tts.core import ms_to_samples
 
@@ -32,17 +32,11 @@ def loudest_rms(spoken: KnownSpeech) -> float:
     return float(np.sqrt(np.square(whole).mean(axis=1).max()))
 
 
-def with_noise(spoken: KnownSpeech, noise: Noise, below_db: float, seed: int) -> KnownSpeech:
+def with_noise(spoken: KnownSpeech, seed: int, noise: Noise, below_db: float) -> KnownSpeech:
     """Add noise from the first to the last sample, in pauses too."""
     level = loudest_rms(spoken) * 10 ** (-below_db / 20)
     added = level * noise(spoken.samples, np.random.default_rng(seed))
     return replace(spoken, pcm=pcm16(_samples(spoken) + added))
-
-
-def with_noisy_lead(
-    spoken: KnownSpeech, lead_ms: int, noise: Noise, below_db: float, seed: int
-) -> KnownSpeech:
-    return with_noise(with_lead(spoken, lead_ms), noise, below_db, seed)
 
 
 def with_breaths(

@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.linked_models import link_with_few_codebooks
 from testbed.parity_reference import REFERENCE
+from testbed.segment_driving import credit, pcm_of
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
@@ -18,9 +19,10 @@ from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
-from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed
+from voiceagent_tts.seam.events import Done, Event, Failed
 
-UNLIMITED = 10**12
+__all__ = ["CUSTOM_VOICE", "MAX_FRAMES", "Driver", "last_of", "load", "pcm_of"]
+
 CUSTOM_VOICE = "custom_voice-1b7"
 
 _CAPACITY = 1024
@@ -125,18 +127,7 @@ class Driver:
         }
         given: dict[str, Any] = {"more": False, "voice": voice, "language": "en"} | options
         submit = Submit(context, text, 0, options=SpeechOptions(**speech), **given)
-        return submit, Credit(context, 0.0, UNLIMITED)
-
-
-def pcm_of(events: Iterable[Event], context: int) -> bytes:
-    """Return all PCM of a context; its chunks must be contiguous."""
-    pcm = b""
-    for event in events:
-        for part in event.rows if isinstance(event, AudioStep) else ():
-            if part.context == context:
-                assert part.chunk.start_sample * 2 == len(pcm)
-                pcm += part.chunk.pcm
-    return pcm
+        return submit, credit(context)
 
 
 def last_of(events: Iterable[Event], context: int) -> Event:

@@ -160,8 +160,6 @@ def rung_of_this_process() -> int:
 
 
 class FailingSpec(WorkerSpec):
-    """Describes this program in place of the worker's."""
-
     __slots__ = ()
 
     def argv(self, endpoint: str) -> list[str]:

@@ -19,7 +19,6 @@ def full_disk(largest_bytes: int = 100) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_files() -> Iterator[None]:
-    """Let this process open no file."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
@@ -30,7 +29,6 @@ def no_files() -> Iterator[None]:
 
 @contextlib.contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """Let a file have another content."""
     content = path.read_bytes()
     path.write_bytes(content[:-9])
     try:
@@ -41,7 +39,6 @@ def damaged(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_folder(path: Path) -> Iterator[None]:
-    """Let the folder of a file be none."""
     away = path.parent.rename(path.parent.with_suffix(".away"))
     path.parent.touch()
     try:

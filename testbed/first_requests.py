@@ -194,5 +194,4 @@ async def _measure() -> None:
 
 
 def measure() -> None:
-    """Send every kind of request to a new server, and print what each has cost."""
     asyncio.run(_measure())

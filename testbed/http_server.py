@@ -13,8 +13,6 @@ _POLL_S = 0.01
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Prints nothing for each request."""
-
     def log_message(self, format: str, *args: object) -> None:
         pass
 

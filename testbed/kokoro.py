@@ -19,7 +19,6 @@ FOLDER = Path(__file__).parent.parent / ".kokoro"
 
 
 def kokoro_files() -> Files:
-    """The files of Kokoro."""
     if not any(FOLDER.glob("*.onnx")):
         raise MissingPartError("the weights of Kokoro are not here: make kokoro")
     return find(str(FOLDER))

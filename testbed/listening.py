@@ -11,7 +11,6 @@ from voiceagent_tts.protocol.messages import DoneMessage, SampleRate
 
 
 async def first_audio(client: TTSClient, text: str, lead_s: float) -> ClientContext:
-    """Open a context and wait for its first audio."""
     context = await client.open(language="en", max_lead_s=lead_s)
     await context.send_text(text)
     await context.end()

@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from livekit.agents import Agent, AgentSession, APIConnectOptions, inference, llm, stt, tts, utils
+from livekit.agents import Agent, AgentSession, APIConnectOptions, inference, stt, tts, utils
 from livekit.agents.llm import ChatMessage
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NotGivenOr
 from livekit.agents.voice import io
@@ -16,24 +15,21 @@ from livekit.agents.voice.speech_handle import SpeechHandle
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.plugins.bench.bargein.livekit import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.plugins.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
+from voiceagent_tts.plugins.bench.loads import tokens_of
 
+tokens = tokens_of
 HEARD_S = 0.02
 """Played length from which a word counts as heard."""
 MakeVoice = Callable[..., TTS]
 
 
-class DeafSTT(stt.STT):
+class DeafSTT(ScriptedSTT):
     """Transcribes all audio as nothing, like a sound without words, such as a cough."""
 
-    def __init__(self) -> None:
-        super().__init__(capabilities=stt.STTCapabilities(streaming=True, interim_results=False))
-
-    async def _recognize_impl(self, *args: Any, **kwargs: Any) -> stt.SpeechEvent:
-        return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT)
-
     def stream(
-        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **kwargs: Any
+        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **options: Any
     ) -> stt.RecognizeStream:
         return _DeafStream(stt=self, conn_options=conn_options)
 
@@ -44,42 +40,13 @@ class _DeafStream(stt.RecognizeStream):
             pass
 
 
-class ScriptedLLM(llm.LLM):
-    """Writes its `script` piece by piece; a piece that is an event is waited for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.script: tuple[str | asyncio.Event, ...] = ()
-
-    def chat(
-        self,
-        *,
-        chat_ctx: llm.ChatContext,
-        tools: list[llm.Tool] | None = None,
-        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
-        **options: Any,
-    ) -> llm.LLMStream:
-        return _ScriptedStream(self, chat_ctx=chat_ctx, tools=[], conn_options=conn_options)
-
-
-class _ScriptedStream(llm.LLMStream):
-    async def _run(self) -> None:
-        assert isinstance(self._llm, ScriptedLLM)
-        for piece in self._llm.script:
-            if isinstance(piece, asyncio.Event):
-                await piece.wait()
-                continue
-            delta = llm.ChoiceDelta(role="assistant", content=piece)
-            self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
-
-
 class Conversation:
     """A running session: makes replies, interrupts them, and reads them in the history."""
 
     def __init__(
         self, voice: tts.TTS, loudspeaker: Loudspeaker | None = None, **options: Any
     ) -> None:
-        self.llm = ScriptedLLM()
+        self._script: tuple[str | asyncio.Event, ...] = ()
         self.loudspeaker = loudspeaker or Loudspeaker()
         self.microphone = Microphone()
         self.screen = Screen()
@@ -90,7 +57,7 @@ class Conversation:
         fast = APIConnectOptions(max_retry=3, retry_interval=0.1, timeout=5.0)
         self.session: AgentSession[None] = AgentSession(
             **{
-                "llm": self.llm,
+                "llm": ScriptedLLM(self._written),
                 "tts": voice,
                 "vad": None,
                 "turn_handling": {"turn_detection": None},
@@ -102,13 +69,19 @@ class Conversation:
         )
 
     def reply(self, *script: str | asyncio.Event) -> SpeechHandle:
-        """Start a reply with the pieces of `script`."""
-        self.llm.script = script
+        self._script = script
         self.loudspeaker.reset()
         return self.session.generate_reply(user_input="Go on.")
 
+    async def _written(self) -> AsyncIterator[str]:
+        """Yield the pieces of the script; one that is an event is waited for."""
+        for piece in self._script:
+            if isinstance(piece, asyncio.Event):
+                await piece.wait()
+            else:
+                yield piece
+
     async def spoken(self, *script: str | asyncio.Event) -> str:
-        """Speak a whole reply; returns its text in the history."""
         return await ended(self.reply(*script))
 
     async def cut(self, at_s: float, *script: str | asyncio.Event) -> str:
@@ -125,20 +98,17 @@ class Conversation:
             await self.loudspeaker.until(lambda: self.loudspeaker.played_s >= at_s)
 
     async def interrupt(self, handle: SpeechHandle) -> str:
-        """Barge in; returns the reply's text in the history."""
         handle.interrupt()
         return await ended(handle)
 
     @property
     def output(self) -> io.AudioOutput:
-        """What the session plays on."""
         output = self.session.output.audio
         assert output is not None
         return output
 
     @property
     def history(self) -> list[str]:
-        """Return the agent's messages in the session's history."""
         items = self.session.history.items
         return [
             item.text_content or ""
@@ -168,7 +138,6 @@ async def talking(
 
 
 def real_vad() -> inference.VAD:
-    """Return LiveKit's bundled voice activity detection."""
     return inference.VAD(model="silero")
 
 
@@ -186,12 +155,10 @@ def committed(handle: SpeechHandle) -> str:
 
 
 def heard(words: list[WordTimestamp], played_s: float) -> int:
-    """Return the number of `words` heard after `played_s` of the reply."""
     return sum(word.start_sample / SAMPLE_RATE_HZ + HEARD_S < played_s for word in words)
 
 
 def count(words: list[WordTimestamp], text: str) -> int:
-    """Return the number of `words` in `text`, the start of a reply."""
     return sum(word.word.char_end <= len(text.rstrip()) for word in words)
 
 
@@ -199,11 +166,6 @@ def seconds(time: NotGivenOr[float]) -> float:
     """Return a time; fail if it was not given."""
     assert utils.is_given(time)
     return time
-
-
-def tokens(text: str) -> list[str]:
-    """Split `text` into tokens as a language model streams it."""
-    return re.findall(r"\s?\S{1,4}|\s", text)
 
 
 def check_frames(events: list[tts.SynthesizedAudio]) -> None:

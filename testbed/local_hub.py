@@ -47,8 +47,6 @@ def commit_of(number: int) -> str:
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
     class OfHub(_Handler):
-        """Answers requests from the hub's folders."""
-
         of = hub
 
     with answering(ThreadingHTTPServer(("127.0.0.1", 0), OfHub)) as server:

@@ -30,7 +30,6 @@ class LoopWork:
         self._calls = self._bytes = 0
 
     def count(self, frame: FrameType, event: str, argument: object) -> None:
-        """Count a call and its result, as a profile function."""
         if event in ("call", "c_call"):
             self._calls += 1
         elif event == "return" and isinstance(argument, (bytes, str)):

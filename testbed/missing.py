@@ -14,7 +14,6 @@ class MissingPartError(RuntimeError):
 
 
 def require_program(name: str, package: str = "") -> str:
-    """Return the path of a program."""
     path = shutil.which(name)
     if path is None:
         raise MissingPartError(f"{name} is not installed: apt-get install {package or name}")
@@ -22,7 +21,6 @@ def require_program(name: str, package: str = "") -> str:
 
 
 def import_portaudio() -> ModuleType:
-    """Return the module `sounddevice`."""
     try:
         return importlib.import_module("sounddevice")
     except OSError as error:

@@ -24,8 +24,6 @@ GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_
 
 @dataclass(frozen=True)
 class Case:
-    """One call of the official package and its result."""
-
     folder: Path
     arguments: dict[str, Any]
 
@@ -58,7 +56,6 @@ class Case:
         return None if wav is None else torch.from_numpy(wav)
 
     def voice(self, clone: Cloned | None = None) -> Voice:
-        """Return the voice of the call."""
         if "speaker" in self.arguments:
             return Preset(self.arguments["speaker"])
         if self.reference is None:
@@ -83,7 +80,6 @@ class Case:
 
 
 def read_cases(folder: Path) -> list[Case]:
-    """Read every case of a folder."""
     try:
         listed = json.loads((folder / "cases.json").read_text("utf-8"))["cases"]
     except (OSError, ValueError, KeyError, TypeError) as error:

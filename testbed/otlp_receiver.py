@@ -1,8 +1,6 @@
 """A receiver of OTLP over HTTP, which decodes what exporters send and keeps the spans."""
 
-import contextlib
 import gzip
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -11,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
-from testbed.http_server import Receiver, answering
+from testbed.http_server import Receiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,6 @@ class OtlpReceiver(Receiver):
 
     @property
     def bodies(self) -> list[bytes]:
-        """Each request, decompressed."""
         assert {path for path, *_ in self.got} <= {"/v1/traces"}
         return [
             gzip.decompress(body) if headers.get("Content-Encoding") == "gzip" else body
@@ -76,9 +73,3 @@ def _read(span: ProtoSpan) -> ReceivedSpan:
 def _value(value: object) -> str | int | float | bool:
     kind = value.WhichOneof("value")  # type: ignore[attr-defined]
     return getattr(value, kind)
-
-
-@contextlib.contextmanager
-def receiving() -> Iterator[OtlpReceiver]:
-    with answering(OtlpReceiver()) as receiver:
-        yield receiver

@@ -77,7 +77,6 @@ class HoldUp:
     for_s: float
 
     async def happen(self, _: "Conversation") -> None:
-        """Let the time pass."""
         cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(self.for_s)
 
 
@@ -120,20 +119,17 @@ class Loudspeaker(BaseOutputTransport):
         self._has_begun = asyncio.Event()
 
     async def start(self, frame: StartFrame) -> None:
-        """Play from now on."""
         await super().start(frame)
         await self.set_transport_ready(frame)
 
     async def push_frame(
         self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM
     ) -> None:
-        """Note the end of an utterance."""
         await super().push_frame(frame, direction)
         if isinstance(frame, BotStoppedSpeakingFrame):
             self.is_silent.set()
 
     async def write_transport_frame(self, frame: Frame) -> None:
-        """Note the start of an utterance."""
         if isinstance(frame, TTSStartedFrame):
             self.is_silent.clear()
             self.played_samples.append(0)
@@ -141,7 +137,6 @@ class Loudspeaker(BaseOutputTransport):
     async def send_message(
         self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
     ) -> None:
-        """Note a message for a page."""
         self.told.append((self.played_samples[-1] if self.played_samples else 0, frame.message))
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
@@ -162,7 +157,6 @@ class Loudspeaker(BaseOutputTransport):
         return True
 
     async def begun(self) -> None:
-        """Wait until the first chunk begins."""
         await self._has_begun.wait()
 
 
@@ -174,7 +168,6 @@ class Passing(FrameProcessor):
         self.frames: list[Frame] = []
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Pass `frame` on."""
         await super().process_frame(frame, direction)
         self.frames.append(frame)
         await self.push_frame(frame, direction)
@@ -190,13 +183,11 @@ class Understudy(TTSService):
         self.said: list[str] = []
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Note `text`."""
         self.said.append(text)
         yield None
 
 
 def reply(*tokens: str) -> list[Frame]:
-    """The frames of an LLM's reply."""
     return [LLMFullResponseStartFrame(), *map(LLMTextFrame, tokens), LLMFullResponseEndFrame()]
 
 
@@ -226,11 +217,9 @@ class Conversation:
 
     @property
     def messages(self) -> list[str]:
-        """The history's messages."""
         return [each["content"] for each in cast("list[dict[str, str]]", self.context.messages)]
 
     async def push(self, *frames: Frame) -> None:
-        """Let `frames` enter the service."""
         for frame in frames:
             await self.worker.queue_frame(frame)
 
@@ -426,5 +415,4 @@ def failing_over(second: TTSService) -> Callable[[VoiceAgentTTSService], Service
 
 
 async def lose_connection(talk: Conversation) -> None:
-    """Close the sockets of the scripted server."""
     await talk.server.drop_connections()

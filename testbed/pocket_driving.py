@@ -41,7 +41,6 @@ def use_hub_cache(home: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def pocket_driver(clones: Path, *, max_rows: int = 4, threads: int = 2) -> Driver:
-    """Step the engine of the small model."""
     model = small_model()
     states = VoiceStates((SMALL_MODEL,), VoiceFolder(clones))
     states.find("alba", model).result()  # rows of this voice need not wait for it

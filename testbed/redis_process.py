@@ -15,10 +15,10 @@ from typing import Self
 
 from testbed.missing import require_program
 from testbed.waiting import PATIENCE_S, wait_until
-from voiceagent_tts.access import redis_server
 from voiceagent_tts.offspring import Following
+from voiceagent_tts.plugins.redis import connection
 
-USUAL_TIMEOUT_S = redis_server.TIMEOUT_S
+USUAL_TIMEOUT_S = connection.TIMEOUT_S
 """How long clients wait for an answer."""
 
 
@@ -85,8 +85,8 @@ class RedisProcess:
 @contextlib.contextmanager
 def clients_wait(seconds: float) -> Iterator[None]:
     """Let the clients that are made within the block wait so long for an answer."""
-    before, redis_server.TIMEOUT_S = redis_server.TIMEOUT_S, seconds
+    before, connection.TIMEOUT_S = connection.TIMEOUT_S, seconds
     try:
         yield
     finally:
-        redis_server.TIMEOUT_S = before
+        connection.TIMEOUT_S = before

@@ -140,7 +140,6 @@ def _start_any(listener: Listener, row: int, seed: int, choices: random.Random) 
 
 
 def state_after(priming: Priming) -> CodecState:
-    """Compute all parts of a reference; return the codec's state after it."""
     while not priming.is_done:
         priming.advance()
     return priming.state

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from aiohttp import web
 from websockets.asyncio.server import ServerConnection as WebSocket
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
+from testbed.openai_server import openai_server
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
@@ -57,7 +59,6 @@ _ESTIMATED = 0.3
 _TONE_HZ = 200.0
 _LEVEL = 8_000
 _LIMITS = SessionLimits(max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8)
-_HEADERS = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,6 @@ class _Player:
             await self._voice.cancelled()
 
     async def finished(self) -> None:
-        """Wait for the end."""
         await self.task
 
 
@@ -333,32 +333,28 @@ class ScriptedServer:
         self.played: dict[str, Played] = {}
         self.addresses: dict[str, str] = {}
         self._voices: list[_TtsV1Voice] = []
-        self._answering: set[asyncio.Task[None]] = set()
         self._playing: set[asyncio.Task[None]] = set()
         self._websockets: set[WebSocket] = set()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["ScriptedServer"]:
-        """Serve on free ports of this machine until the block ends."""
-        http = await asyncio.start_server(self._answer, "127.0.0.1", 0)
         sockets = serve(
             self._converse, "127.0.0.1", 0, compression=None, close_timeout=1,
             subprotocols=[Subprotocol(SUBPROTOCOL)], select_subprotocol=_any_subprotocol,
         )  # fmt: skip
-        async with http, sockets as websockets:
+        async with openai_server(audio_speech=self._answer) as http, sockets as websockets:
             host = f"127.0.0.1:{websockets.sockets[0].getsockname()[1]}"
             self.addresses = {
                 "ws": f"ws://{host}/v1/tts/ws",
                 "cartesia": f"cartesia+ws://{host}/tts/websocket",
-                "http": f"http://127.0.0.1:{http.sockets[0].getsockname()[1]}",
+                "http": http.removesuffix("/v1"),
             }
             try:
                 yield self
             finally:
-                tasks = self._answering | self._playing
-                for task in tasks:
+                for task in self._playing:
                     task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.gather(*self._playing, return_exceptions=True)
 
     @property
     def opened(self) -> list[ContextOpen]:
@@ -369,13 +365,11 @@ class ScriptedServer:
         return [voice.text for voice in self._voices]
 
     async def drop_connections(self) -> None:
-        """Close the WebSockets that are open."""
         websockets, self._websockets = self._websockets, set()
         for websocket in websockets:
             await websocket.close()
 
     async def drain(self) -> None:
-        """Tell all clients of `tts.v1` that the server ends."""
         for websocket in self._websockets:
             await websocket.send(DrainingMessage(deadline_ms=30_000).encode())
 
@@ -431,26 +425,12 @@ class ScriptedServer:
                     voice = _CartesiaVoice(websocket.send, context_id)
                     players[context_id] = self._play(request["transcript"], voice)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._answer_all(reader, writer))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
-        await asyncio.wait({task})
-        writer.close()
-
-    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer HTTP requests, one after the other."""
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                if head.startswith("OPTIONS"):
-                    writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-                    continue
-                lines = (line.partition(":") for line in head.lower().splitlines())
-                sizes = {name: value for name, _, value in lines}
-                body = json.loads(await reader.readexactly(int(sizes["content-length"])))
-                writer.write(_HEADERS)
-                await self._play(body["input"], _HttpVoice(writer)).finished()
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "audio/pcm"})
+        await response.prepare(request)
+        text = (await request.json())["input"]
+        await self._play(text, _HttpVoice(response)).finished()
+        return response
 
     def _play(self, text: str, voice: _Voice) -> _Player:
         player = _Player(self._first.popleft() if self._first else self.script, voice)
@@ -460,12 +440,11 @@ class ScriptedServer:
 
 
 class _HttpVoice:
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+    def __init__(self, response: web.StreamResponse) -> None:
+        self._response = response
 
     async def audio(self, pcm: bytes) -> None:
-        self._writer.write(b"%x\r\n" % len(pcm) + pcm + b"\r\n")
-        await self._writer.drain()
+        await self._response.write(pcm)
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         """OpenAI's API has no word times."""
@@ -477,8 +456,7 @@ class _HttpVoice:
         raise error
 
     async def end(self) -> None:
-        self._writer.write(b"0\r\n\r\n")
-        await self._writer.drain()
+        await self._response.write_eof()
 
 
 def _opened(context_id: str, handle: int) -> str:

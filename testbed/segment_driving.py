@@ -105,7 +105,6 @@ def samples_of(events: Iterable[Event], context: int) -> int:
 
 
 def contexts_of(events: Iterable[Event]) -> list[int]:
-    """The contexts of all audio, in the order in which it was sent."""
     return [part.context for step in of_type(AudioStep, events) for part in step.rows]
 
 

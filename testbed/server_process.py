@@ -29,8 +29,6 @@ def read_metrics(url: str, key: str = "") -> dict[str, float]:
 
 
 class ServerProcess:
-    """A server process and its address."""
-
     def __init__(self, process: "subprocess.Popen[bytes]", ready_line: str) -> None:
         word, _, self.websocket_url = ready_line.strip().partition(" ")
         assert word == "ready", f"expected `ready URL`, got {ready_line!r}"

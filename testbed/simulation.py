@@ -20,8 +20,6 @@ ID = 7
 
 @dataclass(frozen=True)
 class Device:
-    """Costs of a simulated device."""
-
     rows: int = 8
     start_s: float = 0.005
     step_s: float = 0.01

@@ -61,7 +61,6 @@ class Recording:
         return self.blocks[-1][0]
 
     def wait_until(self, at_s: float) -> None:
-        """Wait until a block has arrived after `at_s`."""
         self._wait(lambda: bool(self.blocks) and self.blocks[-1][0] > at_s)
 
     def wait_until_audible(self, after_s: float) -> float:
@@ -94,7 +93,6 @@ class Recording:
         self.close()
 
     def close(self) -> None:
-        """Stop recording."""
         self._process.terminate()
         self._process.wait()
         self._reader.join()
@@ -149,7 +147,6 @@ class SoundServer:
         return result.stdout.strip()
 
     def record(self, source: str) -> Recording:
-        """Start to record a source."""
         return Recording(source, self.environment)
 
     def say(self, pcm: bytes, rate_hz: int) -> None:
@@ -174,7 +171,6 @@ class SoundServer:
 
 @contextlib.contextmanager
 def sound_server(folder: Path) -> Iterator[SoundServer]:
-    """Run a sound server in `folder` within the block."""
     server = SoundServer(folder)
     try:
         yield server

@@ -1,17 +1,20 @@
 """A slow or faulty engine for tests and benchmarks: a real one, its audio delayed.
 
 Words pass at once, as an engine with native words knows them before it generates their audio. Audio
-is sent in codec frames at the pace of a chosen real-time factor.
+is sent in codec frames at the pace of a chosen real-time factor. `python -m testbed.throttled ...`
+is the worker's program with such an engine.
 """
 
 import heapq
 import itertools
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -227,3 +230,26 @@ def _context_of(event: Event) -> int | None:
             return context
         case _:
             return None
+
+
+def _main() -> int:
+    from voiceagent_tts.worker import __main__ as program
+
+    def throttled(make: program.Make) -> program.Make:
+        def make_throttled(options: dict[str, Any]) -> MakeEngine:
+            make_inner = make(options)
+            return lambda inbox, outbox: Throttled(make_inner, inbox, outbox, throttle)
+
+        return make_throttled
+
+    throttle = Throttle(**json.loads(os.environ[VARIABLE]))
+    program.KINDS.update({kind: throttled(make) for kind, make in program.KINDS.items()})
+    try:
+        return program.main()
+    except CrashRequested:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main())

@@ -20,13 +20,11 @@ from voiceagent_tts.server.serve import RunningServer, running
 
 
 class ThrottledSpec(WorkerSpec):
-    """Describes `testbed.throttled_worker` in place of the worker's program."""
-
     __slots__ = ()
 
     def argv(self, endpoint: str) -> list[str]:
         _, _, _, *rest = super().argv(endpoint)
-        return [sys.executable, "-m", "testbed.throttled_worker", *rest]
+        return [sys.executable, "-m", "testbed.throttled", *rest]
 
 
 def throttled(spec: WorkerSpec, throttle: Mapping[str, Any]) -> WorkerSpec:

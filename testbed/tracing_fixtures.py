@@ -8,14 +8,15 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from testbed.otlp_receiver import OtlpReceiver, receiving
+from testbed.http_server import answering
+from testbed.otlp_receiver import OtlpReceiver
 from voiceagent_tts.tracing import Tracer
 
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpReceiver]:
     """A receiver to which the servers and workers of this test export at once."""
-    with receiving() as receiver:
+    with answering(OtlpReceiver()) as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
         yield receiver

@@ -32,8 +32,6 @@ Where = tuple[Run, "torch.device"]
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """GPU resources of a compiled kernel."""
-
     registers: int
     threads: int
     spilled_bytes: int

@@ -72,7 +72,6 @@ class WebRTCCaller:
         self._arrived = asyncio.Condition()
 
     async def receive(self, track: MediaStreamTrack) -> None:
-        """Record the bot's audio."""
         resampler = AudioResampler(format="s16", layout="mono", rate=RATE_HZ)
         while True:
             frame = await track.recv()

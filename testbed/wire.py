@@ -29,7 +29,6 @@ from voiceagent_tts.protocol.client_connection import (
 )
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
-    ContextOpened,
     CutMessage,
     DoneMessage,
     DrainingMessage,
@@ -37,7 +36,6 @@ from voiceagent_tts.protocol.messages import (
     FlushedMessage,
     PongMessage,
     ReadyMessage,
-    WarningMessage,
     WordsMessage,
 )
 
@@ -165,7 +163,6 @@ class Wire:
 
     @classmethod
     async def connect(cls, url: str, **options: Any) -> Self:
-        """Open a socket and receive its `ready`."""
         wire = cls(await connect(url, compression=None, max_size=None, **options))
         await wire.until(ReadyMessage)
         return wire
@@ -259,23 +256,13 @@ class Wire:
 
     def _take(self, event: ClientEvent) -> None:
         match event:
-            case (
-                ClientAudio()
-                | ContextOpened()
-                | WordsMessage()
-                | FlushedMessage()
-                | WarningMessage()
-            ):
-                self.contexts[event.context_id].record_event(event)
-            case CancelledMessage() | DoneMessage():
-                self.contexts[event.context_id].record_event(event)
             case ErrorMessage(context_id=str(context_id)) if context_id in self.contexts:
                 self.contexts[context_id].record_event(event)
                 self.answers.append(event)
-            case ErrorMessage() | CutMessage() | PongMessage() | ReadyMessage():
+            case ErrorMessage() | CutMessage() | PongMessage() | ReadyMessage() | DrainingMessage():
                 self.answers.append(event)
-            case DrainingMessage():
-                self.answers.append(event)
+            case _:
+                self.contexts[event.context_id].record_event(event)
 
     async def close(self) -> None:
         """Close the socket properly; reads the pending messages before the reply to the close."""

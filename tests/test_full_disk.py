@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from testbed.file_faults import full_disk
-from voiceagent_tts.access.key_store import KeyFile
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
-from voiceagent_tts.access.limiter import Quota
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.plugins.jobs.storage import JobStorage
+from voiceagent_tts.plugins.keys.key_store import KeyFile
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.plugins.keys.limiter import Quota
 from voiceagent_tts.plugins.provenance.keys import watermark_keys
 from voiceagent_tts.plugins.request_log.disk_log import LineFile
 from voiceagent_tts.replacing import replacing
-from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.settings.plugins import ProvenanceSettings
 
 Write = Callable[[Path, str], None]

@@ -18,9 +18,9 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, detect
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
-from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 
 _PACKAGE = Path(voiceagent_tts.__file__).parent
 BASE = Path(__file__).parent / "reference" / "base-0b6"
@@ -34,11 +34,11 @@ async def ask():
     async with running(Settings(port=0)) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
             answers = {asked: await http.request(*asked.split()) for asked in sys.argv[1:]}
-            document = (await http.get("/openapi.json")).json()
+        paths = server.uvicorn_server.config.app.openapi()["paths"]
     return {
         "statuses": {asked: answer.status_code for asked, answer in answers.items()},
         "voices": answers["GET /v1/audio/voices"].json(),
-        "paths": list(document["paths"]),
+        "paths": list(paths),
         "plugins": [name for name in sys.modules if name.startswith("voiceagent_tts.plugins")],
     }
 
@@ -97,6 +97,7 @@ def test_the_core_lists_voices_and_has_no_routes_of_plugins(core: Path) -> None:
         "POST /v1/audio/speech": 404,
         "POST /v1/audio/speech/batch": 404,
         "POST /v1/audio/jobs": 404,
+        "GET /openapi.json": 404,
     }
     answer: dict[str, Any] = json.loads(run(core, "-c", ASK, *statuses).splitlines()[-1])
     assert answer["plugins"] == []
@@ -129,6 +130,28 @@ def test_the_core_serves_nothing_in_the_clear_that_was_to_be_encrypted(core: Pat
     """TLS is a plugin's; without it, a server that is to have a certificate does not start."""
     with pytest.raises(subprocess.CalledProcessError):
         run(core, "-m", "voiceagent_tts", "serve", "--port", "0", "--ssl-self-signed")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("KEYS", "keys.json"),
+        ("API_KEYS", "a-key-of-enough-characters"),
+        ("IP_LIMITS", "contexts=1"),
+        ("REDIS", "redis://127.0.0.1:6379/0"),
+    ],
+)
+def test_the_core_serves_nobody_whom_it_was_to_ask_for_a_key(
+    core: Path, setting: str, value: str
+) -> None:
+    """Keys and limits are a plugin's; without it, a server that is to have some does not start."""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(
+            core, "-m", "voiceagent_tts", "serve", "--port", "0",
+            **{f"VOICEAGENT_TTS_{setting}": value},
+        )  # fmt: skip
+    (line,) = refused.value.stderr.splitlines()
+    assert "redis on a server without the plugin keys" in line
 
 
 def test_an_engine_whose_plugin_is_absent_is_refused_in_one_line(core: Path) -> None:

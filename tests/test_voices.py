@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save
 
 from voiceagent_tts.clones import (
+    CloneBook,
     SeenClones,
     VoiceFolder,
     clone_name,
@@ -64,7 +65,7 @@ def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None
 def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
     """A name of four-byte letters may be legal and still too long for a file."""
     write_file(folder.file("anna"), b"prompt")
-    book = VoiceBook({"a": worker(clone_width=8)}, SeenClones(folder))
+    book = CloneBook({"a": worker(clone_width=8)}, lambda _: SeenClones(folder))
     with pytest.raises(InvalidRequestError, match="list` show them") as refused:
         book.resolve("\N{MATHEMATICAL BOLD SMALL A}" * 64)
     assert refused.value.code is ErrorCode.INVALID_VOICE
@@ -103,9 +104,8 @@ def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
 
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
-    book = VoiceBook(
-        {"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=SeenClones(folder)
-    )
+    workers = {"preset": worker("Vivian"), "base": worker(clone_width=64)}
+    book = CloneBook(workers, lambda _: SeenClones(folder))
     assert book.names() == ["Vivian"]
     write_file(folder.file("Anna"), b"prompt")
     assert book.names() == ["Vivian", "anna"]
@@ -118,9 +118,8 @@ def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
 def test_a_clone_comes_before_a_model_s_own_voice(folder: VoiceFolder) -> None:
     """A clone that was stored under a preset's name replaces it until it is removed."""
     write_file(folder.file("vivian"), b"prompt")
-    book = VoiceBook(
-        {"base": worker(clone_width=64), "preset": worker("Vivian")}, SeenClones(folder)
-    )
+    workers = {"base": worker(clone_width=64), "preset": worker("Vivian")}
+    book = CloneBook(workers, lambda _: SeenClones(folder))
     assert book.resolve("Vivian") == Voice("vivian", "base")
     assert book.names() == ["Vivian"]
     delete_file(folder.file("vivian"))
@@ -129,7 +128,7 @@ def test_a_clone_comes_before_a_model_s_own_voice(folder: VoiceFolder) -> None:
 
 def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> None:
     """A server with only clones uses the first as default; without any it says what to do."""
-    book = VoiceBook({"base": worker(clone_width=64)}, SeenClones(folder))
+    book = CloneBook({"base": worker(clone_width=64)}, lambda _: SeenClones(folder))
     with pytest.raises(InvalidRequestError, match="voices add"):
         book.resolve(None)
     write_file(folder.file("bert"), b"prompt")
@@ -144,7 +143,7 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
         "large": worker(clone_width=2048),
         "large too": worker(clone_width=2048),
     }
-    book = VoiceBook(workers, SeenClones(folder))
+    book = CloneBook(workers, lambda _: SeenClones(folder))
     for name, width in (("anna", 2048), ("bert", 1024), ("carl", 64)):
         write_file(folder.file(name), save({"speaker_embedding": torch.zeros(width)}))
     spoken_by = {name: book.resolve(name).worker for name in folder.names()}
@@ -168,7 +167,7 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
 def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: bytes) -> None:
     """A file without a readable width goes to an engine, which reports what is wrong."""
     workers = {"small": worker(clone_width=64), "large": worker(clone_width=128)}
-    book = VoiceBook(workers, SeenClones(folder))
+    book = CloneBook(workers, lambda _: SeenClones(folder))
     write_file(folder.file("anna"), stored)
     assert book.resolve("anna") == Voice("anna", "small")
 
@@ -214,7 +213,7 @@ def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_oth
     """Clients that name no voice, or `nova`, describe none; a clone speaks for them."""
     design = replace(worker("designed"), needs_instruct=True, takes_instruct=True)
     workers = {"design": design, "base": worker(clone_width=64)}
-    book = VoiceBook(workers, SeenClones(folder))
+    book = CloneBook(workers, lambda _: SeenClones(folder))
     assert book.names() == ["designed"]
     assert book.resolve("nova") == book.resolve(None) == Voice("designed", "design")
     write_file(folder.file("anna"), b"prompt")
@@ -240,7 +239,7 @@ def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
     """An engine's own `nova`, or a clone of that name, takes precedence over the alias."""
     assert VoiceBook({"a": speakers(), "b": worker("nova")}).resolve("nova") == Voice("nova", "b")
     write_file(folder.file("nova"), b"prompt")
-    book = VoiceBook({"a": speakers(clone_width=64)}, SeenClones(folder))
+    book = CloneBook({"a": speakers(clone_width=64)}, lambda _: SeenClones(folder))
     assert book.resolve("nova") == Voice("nova", "a")
     kinds = [each.details.kind for each in listed(book) if each.details.name == "nova"]
     assert kinds == ["clone"]
@@ -365,10 +364,14 @@ def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:
     for number, stored in enumerate(("anna", *files.values())):
         assert folder.file(stored).stem == stored_name(stored) == stored
         write_file(folder.file(stored), bytes(number))
-    book = VoiceBook({"base": worker(clone_width=64)}, SeenClones(folder))
+
+    def clones_of(key_id: str | None) -> SeenClones:
+        own = {"anna", files.get(key_id or "")}
+        return SeenClones(folder, key_id, lambda stored: key_id is None or stored in own)
+
+    book = CloneBook({"base": worker(clone_width=64)}, clones_of)
     for number, key_id in enumerate(ids, start=1):
-        own = {"anna", files[key_id]}
-        seen = book.seen(SeenClones(folder, key_id, own.__contains__))
+        seen = book.seen_by(key_id)
         assert seen.names() == ["anna"]
         voice = seen.resolve("ANNA")
         assert (voice.name, folder.read(voice.engine_name)) == ("anna", bytes(number))
@@ -409,7 +412,7 @@ def test_no_name_of_a_client_has_the_names_of_clones_read(
     write_file(folder.file("anna"), b"prompt")
     monkeypatch.setattr(VoiceFolder, "names", None)
     for own in ((), ("Vivian",)):
-        book = VoiceBook({"base": worker(*own, clone_width=64)}, SeenClones(folder))
+        book = CloneBook({"base": worker(*own, clone_width=64)}, lambda _: SeenClones(folder))
         for name in ("ann", "c0ffee00-0000-4000-8000-000000000000"):
             with pytest.raises(InvalidRequestError, match="list` show them") as refused:
                 book.resolve(name)

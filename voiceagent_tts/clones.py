@@ -1,8 +1,8 @@
 """The cloned voices in a folder: names of their files, and which of them a caller may know of.
 
-The core loads it where an engine speaks clones. A voice file is safetensors, whichever engine made
-it; of its contents only the header is read here, for the width of the embedding. What cannot be
-found or named is an `InvalidRequestError`.
+The core loads it where an engine speaks clones, whose workers `CloneBook` finds. A voice file is
+safetensors, whichever engine made it; of its contents only the header is read here, for the width
+of the embedding. What cannot be found or named is an `InvalidRequestError`.
 """
 
 import contextlib
@@ -12,11 +12,14 @@ import os
 import re
 import struct
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.seam.events import Capabilities
+from voiceagent_tts.voices import Voice, VoiceBook
 
 CLONE_SUFFIX = ".safetensors"
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
@@ -206,6 +209,69 @@ class SeenClones:
 
     def __contains__(self, name: str) -> bool:
         return self.find(name) is not None
+
+
+class CloneBook(VoiceBook):
+    """The voices of workers of which some speak clones; the folder may change at any time.
+
+    A clone comes before a built-in voice of the same name: it was stored with `--replace`.
+
+    Args:
+        clones_of: returns the clones that a caller may know of; all for None.
+    """
+
+    def __init__(
+        self,
+        workers: Mapping[str, Capabilities],
+        clones_of: Callable[[str | None], SeenClones],
+    ) -> None:
+        super().__init__(workers)
+        self._clones_of = clones_of
+        self._clones = clones_of(None)
+        self._clone_workers: dict[int, str] = {}  # by the width of their embeddings
+        for worker, capabilities in workers.items():
+            if capabilities.clone_width is not None:
+                self._clone_workers.setdefault(capabilities.clone_width, worker)
+        if not any(self._ready_names()):
+            self.read_clones = self._clones.folder.known_names
+
+    def seen_by(self, owner: str | None) -> VoiceBook:
+        """The book of a caller, who may know of some clones only; None for all of them."""
+        if owner is None:
+            return self
+        book = copy(self)
+        book._clones = self._clones_of(owner)
+        return book
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a voice has this name, in any letter case; reads no names of other clones."""
+        return super().__contains__(name) or name in self._clones
+
+    def names(self) -> list[str]:
+        """As `VoiceBook.names`, with the clones."""
+        return list(self._ordered(self._clones.names()))
+
+    def resolve(self, name: str | None) -> Voice:
+        """As `VoiceBook.resolve`, with the clones."""
+        stored = None if name is None else self._clones.find(name)
+        return super().resolve(name) if stored is None else self._clone(stored)
+
+    def _hint(self, name: str) -> str:
+        """As `name_hint`, without reading the names of all clones for a mistake of a client."""
+        hint = self._clones.hint
+        return f"{super()._hint(name)}; {hint}" if self._voices else hint
+
+    def _clone(self, stored: str) -> Voice:
+        clones = self._clones
+        version = clones.folder.version(stored)
+        first, *others = self._clone_workers.values()
+        width = clones.folder.embedding_width(stored) if others else None
+        # The worker whose model has the size of the clone's.
+        worker = first if width is None else self._clone_workers.get(width, first)
+        return Voice(clones.shown(stored), worker, stored, version)
+
+    def _first_name(self) -> str | None:
+        return next(self._ordered(self._clones.known_names()), None)
 
 
 def file_version(status: os.stat_result) -> tuple[int, ...]:

@@ -5,6 +5,8 @@ A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names be
 - `commands.add_commands(app: typer.Typer)` adds commands of the command line;
 - `server.add_to_server(hooks: ServerHooks)` adds routes, sockets, forms of errors, filters of audio
   and files, and background work; see `ServerHooks` in `voiceagent_tts.server.state`;
+- `access.access_of(settings, metrics, on_end)` returns the keys and limits of a server, if its
+  settings name some; see `voiceagent_tts.server.access`;
 - `audio_files.file_filter(settings)` returns what changes the audio files of the command line, or
   None; see `voiceagent_tts.cli.files`;
 - `certificates.certificate_of(settings)` returns the certificate of a server that ends TLS itself;
@@ -23,7 +25,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Literal
 
-Hook = Literal["audio_files", "certificates", "commands", "kind", "server", "worker"]
+Hook = Literal["access", "audio_files", "certificates", "commands", "kind", "server", "worker"]
 
 _ENGINES = ("engine", "hibari", "kokoro", "espeak")
 """Packages of the core's engines, which have a module `kind`, too; Qwen3-TTS's is `engine`."""

@@ -32,8 +32,7 @@ PUBLISHED = {
 """Model ids on both hubs, and the purpose of each."""
 
 _ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-_BLOB_CHARS = {40: "sha1", 64: "sha256"}
-_CHUNK_BYTES = 2**24
+_BLOB = re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})")
 _MODEL_SUFFIXES = (".safetensors", ".json", ".yaml")
 _SAMPLES = 64
 _SAMPLE_BYTES = 2**16
@@ -150,41 +149,38 @@ def download_model(wanted: ModelId, source: Source = "hf") -> Path:
         ) from error
 
 
-def damaged_files(folder: Path, progress: Progress = lambda done, total: None) -> list[Path]:
-    """Return the files of a downloaded model whose content differs from the hub's.
+def check_files(folder: Path, progress: Progress = lambda done, total: None) -> None:
+    """Compare the content of a downloaded model with the hub's; remove the files that differ.
 
     Hugging Face's cache names every file by its checksum: SHA-256 for large files, git's SHA-1 for
     small ones. Files without such a name are not checked. `progress` gets the bytes read and the
     total.
+
+    Raises:
+        CheckpointError: files were removed; another download brings them again.
     """
-    files = [file for file in sorted(folder.rglob("*")) if _checksum(file)]
-    total = sum(file.stat().st_size for file in files)
+    links = [file for file in sorted(folder.rglob("*")) if file.is_symlink()]
+    blobs = {link.resolve(): link.name for link in links if _BLOB.fullmatch(link.resolve().name)}
+    total = sum(blob.stat().st_size for blob in blobs)
     done = 0
-    damaged: list[Path] = []
-    for file in files:
-        if _digest(file) != _checksum(file):
-            damaged.append(file)
-        done += file.stat().st_size
+    damaged: list[str] = []
+    for blob, name in blobs.items():
+        done += blob.stat().st_size
+        if _digest(blob) != blob.name:
+            damaged.append(name)
+            blob.unlink()
         progress(done, total)
-    return damaged
+    if damaged:
+        names = ", ".join(damaged)
+        raise CheckpointError(f"{folder}: damaged and removed: {names}; download it again")
 
 
-def _checksum(file: Path) -> str:
-    """Return the expected checksum of a file; empty if unknown."""
-    name = file.resolve().name if file.is_symlink() else ""
-    is_hex = len(name) in _BLOB_CHARS and re.fullmatch(r"[0-9a-f]+", name)
-    return name if is_hex else ""
-
-
-def _digest(file: Path) -> str:
-    size = file.stat().st_size
-    digest = hashlib.new(_BLOB_CHARS[len(_checksum(file))])
-    if digest.name == "sha1":
-        digest.update(f"blob {size}\0".encode())
-    with file.open("rb") as content:
-        while chunk := content.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _digest(blob: Path) -> str:
+    is_large = len(blob.name) == hashlib.sha256().digest_size * 2
+    header = b"" if is_large else f"blob {blob.stat().st_size}\0".encode()
+    kind = hashlib.sha256 if is_large else hashlib.sha1
+    with blob.open("rb") as content:
+        return hashlib.file_digest(content, lambda: kind(header)).hexdigest()
 
 
 def _from_huggingface(wanted: ModelId) -> Path:

@@ -3,18 +3,13 @@
 A name that no voice has is an `InvalidRequestError`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
 from voiceagent_tts.text.language import nearest_accent, normalize_language
-
-if TYPE_CHECKING:
-    from voiceagent_tts.clones import SeenClones, VoiceFolder
 
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
@@ -56,43 +51,25 @@ class Voice:
 
 
 class VoiceBook:
-    """Finds the worker for a voice name. If two workers offer a name, the first one gets it.
+    """Finds the worker for a voice name. If two workers offer a name, the first one gets it."""
 
-    Args:
-        clones: cloned voices, for workers with a `clone_width`; their folder may change at any
-            time.
-    """
+    read_clones: Callable[[], object] | None = None
+    """Reads the names of clones, which takes long, where the first one is the default voice."""
 
-    def __init__(
-        self, workers: Mapping[str, Capabilities], clones: "SeenClones | None" = None
-    ) -> None:
+    def __init__(self, workers: Mapping[str, Capabilities]) -> None:
         self._voices: dict[str, Voice] = {}
         self._monolingual = {n for n, each in workers.items() if each.has_monolingual_voices}
         self._describing = {name for name, each in workers.items() if each.needs_instruct}
         self._languages = {name: each.languages for name, each in workers.items()}
-        self._clone_workers: dict[int, str] = {}
         self._details: dict[str, VoiceDetails] = {}
         for worker, capabilities in workers.items():
             for name in capabilities.voices:
                 self._voices.setdefault(name.casefold(), Voice(name, worker))
-            if capabilities.clone_width is not None:
-                self._clone_workers.setdefault(capabilities.clone_width, worker)
             self._details |= {each.name: each for each in capabilities.voice_details}
-        self._clones = clones if self._clone_workers else None
-        self.clones_alone: VoiceFolder | None = None  # if the first clone is the default voice
-        if self._clones is not None and not any(self._ready_names()):
-            self.clones_alone = self._clones.folder
 
-    @property
-    def has_clones(self) -> bool:
-        """Whether a worker speaks clones."""
-        return self._clones is not None
-
-    def seen(self, clones: "SeenClones") -> "VoiceBook":
-        """The book of a caller who may know of some clones."""
-        book = copy(self)
-        book._clones = clones
-        return book
+    def seen_by(self, owner: str | None) -> "VoiceBook":
+        """The book of a caller, who may know of some clones only; None for all of them."""
+        return self
 
     def is_built_in(self, name: str) -> bool:
         """Whether a name in lower case is that of a worker's own voice, or stands for one."""
@@ -100,7 +77,7 @@ class VoiceBook:
 
     def __contains__(self, name: str) -> bool:
         """Whether a voice has this name, in any letter case; reads no names of other clones."""
-        return name.casefold() in self._voices or name in (self._clones or ())
+        return name.casefold() in self._voices
 
     def names(self) -> list[str]:
         """Return the names of all voices, the default first; without aliases.
@@ -108,7 +85,7 @@ class VoiceBook:
         Voices that are made from a description come last: a client that names no voice, or an
         alias, sends no description.
         """
-        return list(self._ordered([] if self._clones is None else self._clones.names()))
+        return list(self._ordered(()))
 
     def _ordered(self, clones: Iterable[str]) -> Iterator[str]:
         yield from self._ready_names()
@@ -193,7 +170,7 @@ class VoiceBook:
         """
         known = self._voices.get(name)
         if name not in ALIASES or known is None:
-            return name in ALIASES and bool(self._voices or self._clones)
+            return name in ALIASES
         is_default = known.worker == next(iter(self._voices.values())).worker
         return not is_default and self.details_of(known).kind == "preset"
 
@@ -205,7 +182,6 @@ class VoiceBook:
         """Return the voice `name`, in any letter case; the default voice for None.
 
         A name of `ALIASES` that no voice has stands for one of the voices.
-        A clone comes before a built-in voice of the same name: it was stored with `--replace`.
         `base+variant` (espeak's notation) is a voice if both parts are voices.
 
         Raises:
@@ -215,8 +191,6 @@ class VoiceBook:
             return self._default()
         base, plus, variant = name.casefold().partition("+")
         known = self._voices.get(base)
-        if self._clones is not None and (stored := self._clones.find(name)) is not None:
-            return self._clone(self._clones, stored)
         if base in ALIASES and not plus and self._is_alias(base):
             return self.stand_in(base)
         if known is None or (plus and variant not in self._voices):
@@ -227,24 +201,13 @@ class VoiceBook:
         return Voice(name, known.worker) if plus else known
 
     def _hint(self, name: str) -> str:
-        """As `name_hint`, without reading the names of all clones for a mistake of a client."""
-        if self._clones is not None and not self._voices:
-            return self._clones.hint
-        hint = name_hint(name, [voice.name for voice in self._voices.values()])
-        return hint if self._clones is None else f"{hint}; {self._clones.hint}"
+        return name_hint(name, [voice.name for voice in self._voices.values()])
 
-    def _clone(self, clones: "SeenClones", stored: str) -> Voice:
-        version = clones.folder.version(stored)
-        first, *others = self._clone_workers.values()
-        width = clones.folder.embedding_width(stored) if others else None
-        # The worker whose model has the size of the clone's.
-        worker = first if width is None else self._clone_workers.get(width, first)
-        return Voice(clones.shown(stored), worker, stored, version)
+    def _first_name(self) -> str | None:
+        return next(self._ordered(()), None)
 
     def _default(self) -> Voice:
-        clones = () if self._clones is None else self._clones.known_names()
-        name = next(self._ordered(clones), None)
-        if name is None:
+        if (name := self._first_name()) is None:
             raise InvalidRequestError(f"there is {_NO_VOICE}", code=ErrorCode.INVALID_VOICE)
         return self.resolve(name)
 

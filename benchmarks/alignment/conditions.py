@@ -20,10 +20,9 @@ from testbed.disturbed_speech import (
     with_clicks,
     with_gain,
     with_noise,
-    with_noisy_lead,
 )
 from testbed.hibari_driving import natural
-from testbed.known_speech import KnownSpeech, flite, pcm16, with_lead, with_pauses, with_reverb
+from testbed.known_speech import KnownSpeech, pcm16, with_lead, with_pauses, with_reverb
 from testbed.kokoro import kokoro_files, kokoro_voices
 from testbed.missing import MissingPartError
 from testbed.noise import babble, pink
@@ -32,7 +31,6 @@ from testbed.sentences import OTHERS
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.hibari.published import is_installed
 from voiceagent_tts.plugins.bench.texts import choose_texts
-from voiceagent_tts.text.words import split_words
 
 NOISE_DB = (45, 40, 30, 20)
 _ROOM_DB = 30
@@ -63,14 +61,14 @@ def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
     named: dict[str, Callable[[], list[KnownSpeech]]] = {"clean": lambda: clean}
     for name, disturb in _disturbances().items():
         named[name] = partial(_disturbed, clean, disturb)
-    named["level falls by 15 dB"] = partial(_falling_level, clean)
     for name, unwritten in _HESITATIONS.items():
         named[name] = partial(_hesitating, speech, unwritten)
-    named["numbers"] = partial(_numbers, speech)
+    named["numbers"] = replace(speech, texts=speech.numbers).spoken
     named["30 % faster"] = partial(speech.spoken, 1.3)
     named["30 % slower"] = partial(speech.spoken, 0.7)
     for factor in (1.18, 0.85):
-        named[f"voices {factor:.0%} as high"] = partial(_transposed, clean, factor)
+        resample = partial(_resampled, factor=factor)
+        named[f"voices {factor:.0%} as high"] = partial(_disturbed, clean, resample)
     natural_voices = _natural(speech) | _kokoro(speech)
     return named | natural_voices | _people(speech) | _telephone_prompts(speech)
 
@@ -117,7 +115,7 @@ def _people(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
         people = recordings(speech.people)
     except RecordingsMissingError:
         return {}
-    disturb = partial(_in_noise_with_pauses, pink, 40)
+    disturb = partial(_in_noise_with_pauses, noise=pink, below_db=40)
     long = [spoken for spoken in people if len(spoken.words) > len(_PAUSES_MS)]
     return {
         "people": lambda: people,
@@ -132,9 +130,9 @@ def _telephone_prompts(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSp
     except RecordingsMissingError:
         return {}
     disturbances: dict[str, Disturb] = {
-        "pink -40 dB, pauses": partial(_in_noise_with_pauses, pink, 40),
-        "pink -20 dB": partial(_in_noise, pink, 20),
-        "babble -20 dB": partial(_in_noise, babble, 20),
+        "pink -40 dB, pauses": partial(_in_noise_with_pauses, noise=pink, below_db=40),
+        "pink -20 dB": partial(with_noise, noise=pink, below_db=20),
+        "babble -20 dB": partial(with_noise, noise=babble, below_db=20),
     }
     return {
         "telephone prompts": lambda: prompts,
@@ -157,39 +155,35 @@ def _disturbances() -> dict[str, Disturb]:
     }
     for name, noise in (("pink", pink), ("babble", babble)):
         for below_db in NOISE_DB:
-            found[f"{name} -{below_db} dB"] = partial(_in_noise, noise, below_db)
-            found[f"{name} -{below_db} dB, pauses"] = partial(
-                _in_noise_with_pauses, noise, below_db
-            )
+            options = {"noise": noise, "below_db": below_db}
+            found[f"{name} -{below_db} dB"] = partial(with_noise, **options)
+            found[f"{name} -{below_db} dB, pauses"] = partial(_in_noise_with_pauses, **options)
     return found | {
-        "breaths": partial(_between_words, with_breaths),
-        "lip clicks": partial(_between_words, with_clicks),
-        "300 ms of noisy lead": partial(_noisy_lead, 300),
-        "1 s of noisy lead": partial(_noisy_lead, 1_000),
+        "breaths": _breathing,
+        "lip clicks": partial(_between_words, add=with_clicks),
+        "300 ms of noisy lead": partial(_noisy_lead, lead_ms=300),
+        "1 s of noisy lead": partial(_noisy_lead, lead_ms=1_000),
         "breaths, pink -40 dB": lambda spoken, seed: with_noise(
-            _between_words(with_breaths, spoken, seed), pink, 40, seed
+            _breathing(spoken, seed), seed, pink, 40
         ),
         "reverb, pink -30 dB, pauses": lambda spoken, seed: with_noise(
-            with_reverb(_with_three_pauses(spoken, seed)), pink, _ROOM_DB, seed
+            with_reverb(_with_three_pauses(spoken, seed)), seed, pink, _ROOM_DB
         ),
         "quiet speaker, pink -30 dB, pauses": lambda spoken, seed: with_gain(
-            _in_noise_with_pauses(pink, _ROOM_DB, spoken, seed), -25
+            _in_noise_with_pauses(spoken, seed, pink, _ROOM_DB), -25
         ),
+        "level falls by 15 dB": _falling_level,
     }
 
 
-def _in_noise(noise: Noise, below_db: float, spoken: KnownSpeech, seed: int) -> KnownSpeech:
-    return with_noise(spoken, noise, below_db, seed)
+def _noisy_lead(spoken: KnownSpeech, seed: int, lead_ms: int) -> KnownSpeech:
+    return with_noise(with_lead(spoken, lead_ms), seed, pink, _ROOM_DB)
 
 
 def _in_noise_with_pauses(
-    noise: Noise, below_db: float, spoken: KnownSpeech, seed: int
+    spoken: KnownSpeech, seed: int, noise: Noise, below_db: float
 ) -> KnownSpeech:
-    return with_noise(_with_three_pauses(spoken, seed), noise, below_db, seed)
-
-
-def _noisy_lead(lead_ms: int, spoken: KnownSpeech, seed: int) -> KnownSpeech:
-    return with_noisy_lead(spoken, lead_ms, pink, _ROOM_DB, seed)
+    return with_noise(_with_three_pauses(spoken, seed), seed, noise, below_db)
 
 
 def _with_three_pauses(spoken: KnownSpeech, seed: int) -> KnownSpeech:
@@ -198,22 +192,22 @@ def _with_three_pauses(spoken: KnownSpeech, seed: int) -> KnownSpeech:
 
 
 def _between_words(
-    add: Callable[[KnownSpeech, list[int], float, int], KnownSpeech], spoken: KnownSpeech, seed: int
+    spoken: KnownSpeech, seed: int, add: Callable[[KnownSpeech, list[int], float, int], KnownSpeech]
 ) -> KnownSpeech:
     """Add sounds before the first word and two others."""
     words = [0, *Random(seed).sample(range(1, len(spoken.words)), 2)]
     return add(spoken, words, _BREATH_DB, seed)
 
 
-def _falling_level(clean: list[KnownSpeech]) -> list[KnownSpeech]:
+_breathing = partial(_between_words, add=with_breaths)
+
+
+def _falling_level(spoken: KnownSpeech, seed: int) -> KnownSpeech:
     """A speaker who moves away: every other context is 15 dB quieter, the noise is not."""
-    disturbed = (_with_three_pauses(spoken, seed) for seed, spoken in enumerate(clean))
-    return [
-        with_noise(spoken, pink, 45, seed)
-        if seed % 2 == 0
-        else with_noise(with_gain(spoken, -15), pink, 30, seed)
-        for seed, spoken in enumerate(disturbed)
-    ]
+    paused = _with_three_pauses(spoken, seed)
+    if seed % 2 == 0:
+        return with_noise(paused, seed, pink, 45)
+    return with_noise(with_gain(paused, -15), seed, pink, 30)
 
 
 # What the text lacks
@@ -240,28 +234,14 @@ def _hesitating(
     speech: SpeechSet, unwritten: Callable[[list[str], Random], Mapping[int, str]]
 ) -> list[KnownSpeech]:
     random = Random(1)
-    said: list[KnownSpeech | None] = []
-    for voice in speech.voices:
-        for text in speech.texts:
-            words = [word.text for word in split_words(text)]
-            said.append(flite(text, voice, unwritten=unwritten(words, random)))
-    return [spoken for spoken in said if spoken is not None]
-
-
-def _numbers(speech: SpeechSet) -> list[KnownSpeech]:
-    said = (flite(text, voice) for voice in speech.voices for text in speech.numbers)
-    return [spoken for spoken in said if spoken is not None]
+    return speech.spoken(unwritten=lambda words: unwritten(words, random))
 
 
 # Other voices
 
 
-def _transposed(clean: list[KnownSpeech], factor: float) -> list[KnownSpeech]:
-    """Voices that were never tuned on: another pitch and vocal tract, at another pace."""
-    return [_resampled(spoken, factor) for spoken in clean]
-
-
-def _resampled(spoken: KnownSpeech, factor: float) -> KnownSpeech:
+def _resampled(spoken: KnownSpeech, _: int, factor: float) -> KnownSpeech:
+    """A voice that was never tuned on: another pitch and vocal tract, at another pace."""
     samples = np.frombuffer(spoken.pcm, "<i2").astype(np.float64)
     pcm = pcm16(soxr.resample(samples, factor, 1.0))
     words = tuple(_scaled(word, 1 / factor) for word in spoken.words)

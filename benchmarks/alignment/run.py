@@ -27,8 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.alignment.conditions import conditions
-from benchmarks.alignment.cuts import Cuts, Method, cuts_of
-from benchmarks.alignment.measure import accuracy, cpu_per_audio_s
+from benchmarks.alignment.measure import Cuts, Method, accuracy, cpu_per_audio_s, cuts_of
 from benchmarks.alignment.playback import play
 from benchmarks.alignment.speech import (
     DEVELOPMENT,

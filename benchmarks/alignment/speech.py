@@ -4,6 +4,7 @@ The two never share a synthetic voice, a text of one, or a recording. All record
 have one speaker, and prompts of both share phrases.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -11,6 +12,7 @@ from testbed.agent_text import agent_sentences
 from testbed.known_speech import KnownSpeech, espeak, flite
 from testbed.recordings import Part
 from testbed.sentences import ENGLISH, NUMBERS
+from voiceagent_tts.text.words import split_words
 
 ESPEAK_VOICES = (("f2", 0.8), ("m2", 1.0), ("f4", 1.1), ("m7", 1.3))
 """Held-out voices, each with a speed: parameters were tuned on f3, m5 and Annie."""
@@ -36,14 +38,28 @@ class SpeechSet:
         """The first of the texts, for every voice."""
         return replace(self, texts=self.texts[:sentences], numbers=self.numbers[:sentences])
 
-    def spoken(self, pace: float = 1.0) -> list[KnownSpeech]:
+    def spoken(
+        self, pace: float = 1.0, unwritten: Callable[[list[str]], Mapping[int, str]] | None = None
+    ) -> list[KnownSpeech]:
         """Every text by every voice.
+
+        Args:
+            pace: 1.0 is the voice's own.
+            unwritten: returns what is said before some words of a text, and the text lacks.
 
         Raises:
             FliteMissingError: flite is not installed.
         """
-        spoken = (flite(text, voice, pace) for voice in self.voices for text in self.texts)
+        spoken = (
+            flite(text, voice, pace, unwritten and unwritten(_words_of(text)))
+            for voice in self.voices
+            for text in self.texts
+        )
         return [one for one in spoken if one is not None]
+
+
+def _words_of(text: str) -> list[str]:
+    return [word.text for word in split_words(text)]
 
 
 HELD_OUT = SpeechSet(("rms", "awb"), ENGLISH, NUMBERS, "test")

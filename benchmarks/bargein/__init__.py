@@ -1,1 +1,1 @@
-"""Barge-ins with slow and killed engines of our own; the truth is exact. Start with `run`."""
+"""Barge-ins with slow and killed engines of our own; the truth is exact."""

@@ -4,18 +4,16 @@ This module knows no agent framework.
 """
 
 import json
-import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from testbed.throttled import VARIABLE
-from voiceagent_tts.plugins.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
+from voiceagent_tts.plugins.bench.bargein import conditions as bench
 
 SESSIONS = 8
 BUSY_LOOPS = 2
 """Processes beside the sessions that a condition with other work runs."""
-_LANGUAGES = ("en", "zh", "ja", "de", "es")
 _SHORT_LEAD_S = 0.5
 """With a larger lead, all audio of a short reply would arrive before the fault."""
 _ROOM_NOISE_RMS = 350
@@ -49,40 +47,34 @@ class ServerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """One row of the table.
+class Condition(bench.Condition):
+    """One row of the table: as a condition of `bench bargein`, with a server of its own.
 
-    Args:
+    Where something breaks, it is the engine, which is killed in mid-reply.
+
+    Attributes:
         name: name in the table and in the results.
-        cuts: number of cuts.
         server: how the server is started.
-        kills_engine: whether the engine is killed in mid-reply.
-        sessions: number of concurrent sessions.
-        latest_s: latest planned cut.
         is_quick: whether `--quick` includes the condition.
         busy_loops: processes that compete with the sessions for the CPU.
-        languages: codes of the languages of its replies.
     """
 
-    name: str
-    cuts: int
+    together: int = SESSIONS
+    languages: tuple[str, ...] = ("en", "zh", "ja", "de", "es")
+    name: str = ""
     server: ServerSpec = field(default_factory=ServerSpec)
-    kills_engine: bool = False
-    sessions: int = SESSIONS
-    latest_s: float = LATEST_CUT_S
     is_quick: bool = False
     busy_loops: int = 0
-    languages: tuple[str, ...] = _LANGUAGES
+
+    @property
+    def kills_engine(self) -> bool:
+        """Whether the engine is killed in mid-reply."""
+        return self.happening is bench.Happening.BREAK
 
     @property
     def max_lead_s(self) -> float | None:
         """How far the server may run ahead of playback; None for the server's default."""
         return _SHORT_LEAD_S if self.kills_engine else None
-
-    def plans(self, rng: random.Random) -> list[list[Cut]]:
-        """The cuts of each session."""
-        planned = plan(self.cuts, self.sessions, rng, self.languages, self.latest_s)
-        return [with_faults(cuts, rng) for cuts in planned] if self.kills_engine else planned
 
 
 def _at(rtf: float, **throttle: Any) -> ServerSpec:
@@ -93,24 +85,29 @@ def _aligned(rtf: float, **throttle: Any) -> ServerSpec:
     return replace(_at(rtf, without_words=True, **throttle), aligner="online")
 
 
+def _condition(name: str, cuts: int, server: ServerSpec | None = None, **more: Any) -> Condition:
+    return Condition(name=name, cuts=cuts, server=server or ServerSpec(), **more)
+
+
 def _natural(name: str, cuts: int, server: ServerSpec) -> Condition:
     """A condition in which hibari speaks English."""
-    return Condition(name, cuts, replace(server, engine="hibari"), languages=("en",))
+    return _condition(name, cuts, replace(server, engine="hibari"), languages=("en",))
 
 
 MAIN = "native words"
+_KILLED = bench.Happening.BREAK
 
 CONDITIONS = (
-    Condition(MAIN, 200, is_quick=True),
-    Condition(f"beside {BUSY_LOOPS} busy loops", 200, is_quick=True, busy_loops=BUSY_LOOPS),
-    Condition("the engine is killed", 40, kills_engine=True, is_quick=True),
-    Condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
-    Condition("native words, RTF 0.9", 80, _at(0.9)),
-    Condition("native words, RTF 0.95", 40, _at(0.95)),
-    Condition("online aligner", 40, _aligned(0.0)),
-    Condition("online aligner, RTF 0.5", 40, _aligned(0.5)),
-    Condition("online aligner, RTF 0.9", 40, _aligned(0.9)),
-    Condition("clone of a noisy recording, RTF 0.5", 40, _aligned(0.5, noise_rms=_ROOM_NOISE_RMS)),
+    _condition(MAIN, 200, is_quick=True),
+    _condition(f"beside {BUSY_LOOPS} busy loops", 200, is_quick=True, busy_loops=BUSY_LOOPS),
+    _condition("the engine is killed", 40, happening=_KILLED, is_quick=True),
+    _condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
+    _condition("native words, RTF 0.9", 80, _at(0.9)),
+    _condition("native words, RTF 0.95", 40, _at(0.95)),
+    _condition("online aligner", 40, _aligned(0.0)),
+    _condition("online aligner, RTF 0.5", 40, _aligned(0.5)),
+    _condition("online aligner, RTF 0.9", 40, _aligned(0.9)),
+    _condition("clone of a noisy recording, RTF 0.5", 40, _aligned(0.5, noise_rms=_ROOM_NOISE_RMS)),
     _natural("natural voice, its own words", 200, _at(0.0)),
     _natural("natural voice, words by the aligner, RTF 0.5", 40, _aligned(0.5)),
 )
@@ -129,5 +126,5 @@ def chosen_conditions(*, is_quick: bool, only: str) -> list[Condition]:
     chosen = named or [condition for condition in CONDITIONS if only in condition.name]
     if is_quick:
         chosen = [condition for condition in chosen if condition.is_quick or only]
-        return [replace(condition, cuts=condition.sessions) for condition in chosen]
+        return [replace(condition, cuts=condition.together) for condition in chosen]
     return chosen

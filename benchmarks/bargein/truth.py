@@ -109,7 +109,6 @@ class _Search:
 
     @property
     def samples(self) -> int:
-        """Length of the audio."""
         return len(self._audio)
 
     def find(self, position: int) -> _Found | None:

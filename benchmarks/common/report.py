@@ -1,7 +1,6 @@
 """Report results: percentiles, their provenance, and a closing JSON object."""
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from voiceagent_tts.plugins.bench.machine import commit, machine
+from voiceagent_tts.plugins.bench import machine
 
 
 def percentiles(values: Sequence[float], *, digits: int = 2) -> dict[str, float]:
@@ -23,13 +22,10 @@ def percentiles(values: Sequence[float], *, digits: int = 2) -> dict[str, float]
 
 
 def provenance() -> dict[str, Any]:
-    """Return what a published figure must state: machine, commit, command and system load."""
-    return {
-        "machine": machine(),
-        "commit": commit(),
-        "command": " ".join(["python -m", _program(), *sys.argv[1:]]),
-        "load_1_min": round(os.getloadavg()[0], 2),
-    }
+    """Return what a published figure must state: machine, versions, commit, command and load."""
+    spec = sys.modules["__main__"].__spec__
+    program = "?" if spec is None else spec.name.removesuffix(".__main__")
+    return machine.provenance(" ".join(["python -m", program, *sys.argv[1:]]))
 
 
 def publish(result: dict[str, Any], path: Path | None = None) -> None:
@@ -38,9 +34,3 @@ def publish(result: dict[str, Any], path: Path | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result), flush=True)
-
-
-def _program() -> str:
-    """Return the name of the module that Python runs, without a package's `.__main__`."""
-    spec = sys.modules["__main__"].__spec__
-    return "?" if spec is None else spec.name.removesuffix(".__main__")

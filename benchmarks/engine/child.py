@@ -3,52 +3,38 @@
 import importlib
 import os
 import resource
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
-from voiceagent_tts.offspring import Following
+from testbed.triton_here import separate_process
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the fields of a request and returns those of the answer."""
+Ask = Callable[..., dict[str, Any]]
+"""Sends a request, and returns the answer; `BrokenProcessPool` if the process has ended."""
 
 _answer: Answer | None = None
 
 
-class Child:
-    """The process; a context manager that ends it.
+@contextmanager
+def child(load: str, *arguments: str, threads: int) -> Iterator[Ask]:
+    """Yield what asks a process, which ends with the block.
 
     Args:
         load: function that it calls first, as `MODULE.FUNCTION`; returns an `Answer`.
         arguments: arguments of the function.
         threads: threads of PyTorch.
     """
-
-    def __init__(self, load: str, *arguments: str, threads: int) -> None:
-        given = os.getpid(), threads, load, arguments
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _load, given)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a request and return the answer.
-
-        Raises:
-            BrokenProcessPool: the process has ended; its standard error says why.
-        """
-        return self._pool.submit(_ask, request).result()
+    with separate_process() as run:
+        run(_load, threads, load, arguments)
+        yield lambda **request: run(_ask, request)
 
 
-def _load(parent_pid: int, threads: int, load: str, arguments: tuple[str, ...]) -> None:
+def _load(threads: int, load: str, arguments: tuple[str, ...]) -> None:
     global _answer
-    Following(parent_pid)()
     os.dup2(2, 1)  # standard output is for the figures of the program
     torch.set_num_threads(threads)  # the main module has loaded OpenMP: its variable is read
     module, _, function = load.rpartition(".")

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from benchmarks.common.report import provenance, publish
 from testbed.random_weights import PUBLISHED, PUBLISHED_CODEC
+from testbed.recorded_graphs import are_views, tensors
 from voiceagent_tts.engine import passes as passes_module
 from voiceagent_tts.engine.cuda_graph import plainly
 from voiceagent_tts.engine.generate import make_samplers
@@ -66,20 +66,15 @@ class _Operations(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        reads, made = _tensors((args, kwargs)), _tensors(result)
+        reads, made = tensors((args, kwargs)), tensors(result)
         if name == "conv2d":
             # cuDNN keeps the order of the weight, and adds the bias in a launch of its own.
             result = result.contiguous(memory_format=torch.channels_last)
             self._launches["bias of conv2d"] += len(reads) > 2
-        held = {tensor.untyped_storage()._cdata for tensor in reads}
-        is_view = bool(reads) and all(one.untyped_storage()._cdata in held for one in made)
+        is_view = bool(reads) and are_views(made, reads)
         if made and name not in _NOTHING and (func._schema.is_mutable or not is_view):
             self._launches[name] += 1
         return result
-
-
-def _tensors(nested: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_flatten(nested)[0] if isinstance(leaf, Tensor)]
 
 
 @contextmanager
@@ -93,7 +88,7 @@ def _counting(kernels: Kernels) -> Iterator[Launches]:
 
         def note(kernel: Any, *args: Any, **options: Any) -> None:
             name = kernel.__name__
-            assert all(one.device == _device() for one in _tensors(args)), f"{name}: not on the GPU"
+            assert all(one.device == _device() for one in tensors(args)), f"{name}: not on the GPU"
             launches[name] += 1
 
         with patch.object(JITFunction, "run", note):

@@ -24,6 +24,7 @@ Missing parts are created under `out/`: the packages are downloaded, the checkpo
 import os
 import statistics
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.report import provenance, publish
-from benchmarks.engine.child import Child
+from benchmarks.engine.child import Ask, child
 from benchmarks.engine.official_speaker import package_folder
 from benchmarks.random_models.model import published_random_model
 from testbed.agent_text import agent_monologue
@@ -115,53 +116,52 @@ class Sides:
     threads: int
     text: str = _TEXT
 
-    def official(self) -> Child:
+    def official(self) -> AbstractContextManager[Ask]:
         """Start the official package, in float32."""
         given = str(self.packages), str(self.checkpoint), "float32", _SPEAKER
-        return Child("benchmarks.engine.official_speaker.load", *given, threads=self.threads)
+        return child("benchmarks.engine.official_speaker.load", *given, threads=self.threads)
 
-    def ours(self, precision: Precision = "float32") -> Child:
+    def ours(self, precision: Precision = "float32") -> AbstractContextManager[Ask]:
         """Start our engine's rows."""
         given = str(self.checkpoint), precision, _SPEAKER
-        return Child("benchmarks.engine.our_speaker.load", *given, threads=self.threads)
+        return child("benchmarks.engine.our_speaker.load", *given, threads=self.threads)
 
-    def speak(self, child: Child, frames: int) -> Speech:
+    def speak(self, ask: Ask, frames: int) -> Speech:
         """Make one call of either side."""
-        return Speech(**child.ask(text=self.text, language=_LANGUAGE, frames=frames))
+        return Speech(**ask(text=self.text, language=_LANGUAGE, frames=frames))
 
     def hold(self, contest: Contest, rounds: int, frames: int) -> Result:
         """Let both sides speak in turns; the side that begins alternates."""
         result = Result(contest, [], [])
         with self.official() as official, self.ours(contest.ours) as ours:
-            for child in (official, ours):
-                self.speak(child, _SHORT_FRAMES)
+            for ask in (official, ours):
+                self.speak(ask, _SHORT_FRAMES)
             turns = [(official, result.official_ms), (ours, result.our_ms)]
             for number in range(rounds):
-                for child, figures_ms in turns if number % 2 else reversed(turns):
-                    figures_ms.append(self._frame_ms(child, frames))
+                for ask, figures_ms in turns if number % 2 else reversed(turns):
+                    figures_ms.append(self._frame_ms(ask, frames))
         return result
 
-    def _frame_ms(self, child: Child, frames: int) -> float:
-        """Return the milliseconds that one more frame takes."""
-        short, long = self.speak(child, _SHORT_FRAMES), self.speak(child, frames)
+    def _frame_ms(self, ask: Ask, frames: int) -> float:
+        short, long = self.speak(ask, _SHORT_FRAMES), self.speak(ask, frames)
         return (long.total_s - short.total_s) / (long.frames - short.frames) * 1000
 
     def long_speeches(self) -> tuple[Speech, Speech]:
         """Let the official package and ours speak for ten seconds in float32, once each."""
         speeches: list[Speech] = []
         for start in (self.official, self.ours):
-            with start() as child:
-                self.speak(child, _SHORT_FRAMES)
-                speeches.append(self.speak(child, _LONG_FRAMES))
+            with start() as ask:
+                self.speak(ask, _SHORT_FRAMES)
+                speeches.append(self.speak(ask, _LONG_FRAMES))
         return speeches[0], speeches[1]
 
     def top_1_agreement(self, best: Precision, frames: int) -> float:
         """Return the share of float32's most likely codes that are also those of `best`."""
         request = {"text": self.text, "language": _LANGUAGE, "frames": frames}
         with self.ours() as exact:
-            expected = exact.ask(**request, codes=[])
+            expected = exact(**request, codes=[])
         with self.ours(best) as fast:
-            found = fast.ask(**request, codes=expected["codes"])
+            found = fast(**request, codes=expected["codes"])
         pairs = [
             pair
             for frame in zip(expected["choices"], found["choices"], strict=True)
@@ -210,7 +210,6 @@ def _table(results: Sequence[Result]) -> Table:
 
 
 def _random_checkpoint() -> Path:
-    """Return a random one of 0.6B, which is generated if it does not exist."""
     return published_random_model("0.6b", _OUT, "cpu").ready_folder(_OUT / "random-0.6b")
 
 

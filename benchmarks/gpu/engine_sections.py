@@ -6,7 +6,6 @@ They need torch, transformers and numpy only.
 import importlib.metadata
 import os
 import platform
-import statistics
 import subprocess
 import time
 import traceback
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.benchmark import Timer
 
 from benchmarks.gpu.ground import Ground
 from benchmarks.gpu.steps import Steps
@@ -28,6 +28,9 @@ from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE
 
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3")
 _MANY_ROWS = 64
+_CAPACITY = 512
+_POSITIONS = 200
+"""Positions that rows look back over."""
 _CARD_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
 _ROUNDS = 10
 
@@ -50,7 +53,7 @@ def machine(ground: Ground) -> None:
         figures["capability"] = f"{properties.major}.{properties.minor}"
         figures["has_bfloat16"] = torch.cuda.is_bf16_supported(including_emulation=False)
         figures["driver"] = _nvidia_smi("driver_version")
-    ground.notes.keep_all(figures)
+    ground.keep_all(figures)
 
 
 def _bytes_per_s(device: torch.device) -> float:
@@ -60,26 +63,19 @@ def _bytes_per_s(device: torch.device) -> float:
         count = min(count, torch.cuda.get_device_properties(device).total_memory // 8)
     source = torch.zeros(count, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * count / _seconds(lambda: target.copy_(source), device)
+    return 2 * count / _seconds(lambda: target.copy_(source))
 
 
 def _flop_per_s(device: torch.device) -> float:
     """Measure products of large matrices in bfloat16."""
     width = 8192 if device.type == "cuda" else 512
     left, right = torch.randn(2, width, width, device=device).bfloat16()
-    return 2 * width**3 / _seconds(lambda: left @ right, device)
+    return 2 * width**3 / _seconds(lambda: left @ right)
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the median time of some rounds, after two rounds of warm-up."""
-    took: list[float] = []
-    for _ in range(_ROUNDS + 2):
-        began_s = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        took.append(time.perf_counter() - began_s)
-    return statistics.median(took[2:])
+def _seconds(work: Callable[[], object]) -> float:
+    """Return the mean time of some rounds, after a warm-up, until the device has ended."""
+    return Timer("work()", globals={"work": work}).timeit(_ROUNDS).median
 
 
 def _version(package: str) -> str:
@@ -106,36 +102,37 @@ def _card_state(ground: Ground) -> str:
 
 def faults(ground: Ground) -> None:
     """Keep whether fused kernels can run here, with full tracebacks where they cannot."""
-    notes, model = ground.notes, ground.model("1.7b")
+    model = ground.model("1.7b")
     try:
         for name, difference, bound in differences(
             model.config.talker_config, ground.dtype, ground.device
         ):
-            notes.keep({"difference": difference, "bound": bound}, "fused", name)
+            ground.keep({"difference": difference, "bound": bound}, "fused", name)
         codec = model.codec(ground.device).decoder
-        notes.keep(fuse_codec(codec, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
+        ground.keep(fuse_codec(codec, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
     except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
         traceback.print_exc()
-        notes.keep(traceback.format_exc(), "fused_traceback")
+        ground.keep(traceback.format_exc(), "fused_traceback")
 
 
 def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> None:
     """Keep milliseconds per frame by rows and stage, and a lone row's first audio."""
-    notes, rows = ground.notes, ground.rows(rows)
-    missing = [count for count in rows if str(count) not in notes.figures("lines")]
-    if not missing and notes.figures("first_audio"):
+    rows = ground.worth(rows, (1, 3))
+    missing = [count for count in rows if str(count) not in ground.figures("lines")]
+    if not missing and ground.figures("first_audio"):
         return
     began_s = time.perf_counter()
     checkpoint, runner = _load(ground, size, rows[-1], **options)
-    notes.keep(round(time.perf_counter() - began_s, 1), "load_s")
+    ground.keep(round(time.perf_counter() - began_s, 1), "load_s")
     ran = {name: runner.description[name] for name in ("kernels", "has_graphs")}
     steps = Steps(checkpoint, runner)
     for count in missing:
         # Few steps do not show a codec that is slower than the talker by little.
-        line = steps.line(count, ground.positions, ground.steps(24 if count < _MANY_ROWS else 96))
-        notes.keep({**line, **ran, "card": _card_state(ground)}, "lines", str(count))
-    if not notes.figures("first_audio"):
-        notes.keep(steps.first_sounds(ground.steps(20)), "first_audio")
+        measured = ground.worth(24 if count < _MANY_ROWS else 96, 4)
+        line = steps.line(count, ground.worth(_POSITIONS, 40), measured)
+        ground.keep({**line, **ran, "card": _card_state(ground)}, "lines", str(count))
+    if not ground.figures("first_audio"):
+        ground.keep(steps.first_sounds(ground.worth(20, 4)), "first_audio")
 
 
 def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
@@ -143,7 +140,7 @@ def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
     before = _used_bytes(ground)
     _, runner = _load(ground, size, 8, gpu_memory_gb=gigabytes, capacity=4096)
     used_bytes = _used_bytes(ground) - before
-    ground.notes.keep_all(
+    ground.keep_all(
         {
             "cap_gb": gigabytes,
             "used_gb": round(used_bytes / 1e9, 2) if used_bytes else None,
@@ -164,8 +161,9 @@ def _load(ground: Ground, size: str, rows: int, **options: Any) -> tuple[Checkpo
     def load(allowed: Qwen3Options) -> tuple[Checkpoint, Runner]:
         return load_runner(allowed, source)
 
-    checkpoint, runner = load_lower(ground.options(size, rows, **options), load)
-    ground.notes.keep_all(
+    fields = {"capacity": _CAPACITY, "precision": ground.precision, "rows": rows, **options}
+    checkpoint, runner = load_lower(Qwen3Options(model.name, ground.device_name, **fields), load)
+    ground.keep_all(
         {
             "model": source.name,
             "precision": ground.precision,
@@ -173,7 +171,7 @@ def _load(ground: Ground, size: str, rows: int, **options: Any) -> tuple[Checkpo
         }
     )
     if restart_fault := os.environ.get(RUNG_VARIABLE, "").partition(" ")[2]:
-        ground.notes.keep(restart_fault, "restart_fault")
+        ground.keep(restart_fault, "restart_fault")
     return checkpoint, runner
 
 

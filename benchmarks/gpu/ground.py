@@ -1,25 +1,27 @@
-"""Where a section runs, and on which models.
+"""Where a section runs, and on which models; run in a process of its own.
 
 With `--size tiny` models are so small that all sections run on a CPU in little time; what they
 measure there means nothing.
 """
 
+import importlib
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from benchmarks.gpu.record import Notes
+from benchmarks.gpu.plan import SECTIONS
+from benchmarks.gpu.record import Record
 from benchmarks.random_models.model import (
     RandomModel,
     published_random_model,
     tiny_random_model,
 )
-from voiceagent_tts.engine.options import Qwen3Options
 
-_CAPACITY = 512
-_POSITIONS, _TINY_POSITIONS = 200, 40
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,28 @@ class Ground:
         device_name: `cuda` or `cpu`.
         is_tiny: whether models are tiny ones.
         folder: folder for checkpoints and packages.
-        notes: the section's figures, each kept as soon as it is finished.
+        record: figures of the run, each kept as soon as it is finished.
+        section: the section's name in the record.
     """
 
     device_name: str
     is_tiny: bool
     folder: Path
-    notes: Notes
+    record: Record
+    section: str
+
+    def keep(self, value: Any, *path: str) -> None:
+        """Add a finished figure under `path`."""
+        self.record.keep(self.section, path, value)
+
+    def keep_all(self, figures: Mapping[str, Any]) -> None:
+        """Add several finished figures, each under its name."""
+        for name, value in figures.items():
+            self.keep(value, name)
+
+    def figures(self, name: str) -> dict[str, Any]:
+        """Return the finished figures in the object `name`."""
+        return self.record.figures().get(self.section, {}).get(name, {})
 
     @property
     def device(self) -> torch.device:
@@ -53,11 +70,6 @@ class Ground:
         """Name of `dtype`."""
         return str(self.dtype).removeprefix("torch.")
 
-    @property
-    def positions(self) -> int:
-        """Positions that rows look back over."""
-        return _TINY_POSITIONS if self.is_tiny else _POSITIONS
-
     def model(self, size: str) -> RandomModel:
         """Return a CustomVoice model of a size, with random weights in memory."""
         if self.is_tiny:
@@ -73,15 +85,17 @@ class Ground:
         model = self.model(size)
         return model.ready_folder(self.folder / f"{model.name}-files")
 
-    def options(self, size: str, rows: int, **options: Any) -> Qwen3Options:
-        """Return a server's options for such a model with `rows` rows."""
-        fields: dict[str, Any] = {"capacity": _CAPACITY, "precision": self.precision, **options}
-        return Qwen3Options(self.model(size).name, self.device_name, rows=rows, **fields)
+    def worth(self, full: _T, tiny: _T) -> _T:
+        """Return the number of rows or steps, say, that is worth the time here."""
+        return tiny if self.is_tiny else full
 
-    def rows(self, wanted: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the numbers of rows that are worth the time here."""
-        return (1, 3) if self.is_tiny else wanted
 
-    def steps(self, wanted: int) -> int:
-        """Return the number of steps, or rounds, that is worth the time here."""
-        return min(wanted, 4) if self.is_tiny else wanted
+def measure(ground: Ground) -> None:
+    """Measure a section; it keeps every figure as soon as it is finished."""
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    if ground.is_tiny:
+        torch.set_num_threads(1)  # on tiny tensors more threads only add waiting
+    section = SECTIONS[ground.section]
+    module, _, function = section.measure.partition(".")
+    code = importlib.import_module(f"benchmarks.gpu.{module}")
+    getattr(code, function)(ground, **section.arguments)

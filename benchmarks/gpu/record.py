@@ -6,7 +6,6 @@ One process at a time writes a file. Standard library only.
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,27 +71,3 @@ class Record:
 
 def _entry(known: dict[str, Any], section: str) -> dict[str, Any]:
     return known["sections"].setdefault(section, {"state": "begun", "took_s": 0.0, "figures": {}})
-
-
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """The figures of one section of a record, for the code that measures them."""
-
-    record: Record
-    section: str
-
-    def keep(self, value: Any, *path: str) -> None:
-        """Add a finished figure under `path`."""
-        self.record.keep(self.section, path, value)
-
-    def keep_all(self, figures: Mapping[str, Any], *path: str) -> None:
-        """Add several finished figures, each under its name in the object at `path`."""
-        for name, value in figures.items():
-            self.keep(value, *path, name)
-
-    def figures(self, *path: str) -> dict[str, Any]:
-        """Return all finished figures of the section, or those in the object at `path`."""
-        found = self.record.figures().get(self.section, {})
-        for name in path:
-            found = found.get(name, {})
-        return found

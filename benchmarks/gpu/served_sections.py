@@ -40,7 +40,7 @@ def checkpoints(ground: Ground) -> None:
     folder = ground.checkpoint(_SIZE)
     taken_s = time.perf_counter() - began_s
     sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
-    ground.notes.keep_all(
+    ground.keep_all(
         {
             "checkpoints_mb": round(sum(sizes) / 1e6, 1),
             "checkpoints_s": round(taken_s, 1),
@@ -66,13 +66,13 @@ def load(
         seconds, warm_up_s = 1.0, 0.1
     loads = [Load(per_s=rate) for rate in rates] + [Load(together=count) for count in together]
     sections = [Section(each, seconds, warm_up_s) for each in loads]
-    missing = [each for each in sections if each.name not in ground.notes.figures("sections")]
+    missing = [each for each in sections if each.name not in ground.figures("sections")]
     if missing:
-        ground.notes.keep(aligner, "aligner")
+        ground.keep(aligner, "aligner")
         asyncio.run(_load(ground, missing, max_lead_s, aligner))
-    of_all = ground.notes.figures("sections").values()
+    of_all = ground.figures("sections").values()
     for name in ("utterances", "failed", "silent", "underruns"):
-        ground.notes.keep(sum(one[name] for one in of_all), name)
+        ground.keep(sum(one[name] for one in of_all), name)
 
 
 async def _load(
@@ -109,7 +109,7 @@ async def _load(
                 (document,) = await measure([address], [section], style, Console(stderr=True))
                 after = await asyncio.to_thread(read_metrics, url)
                 figures = flat(document) | _stages(before, after)
-                ground.notes.keep(figures, "sections", section.name)
+                ground.keep(figures, "sections", section.name)
     finally:
         print(log.read_text(errors="replace"))
 
@@ -142,16 +142,16 @@ def tests(ground: Ground) -> None:
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.when == "call" or report.skipped or report.failed:
-                ground.notes.keep(report.outcome, "outcomes", report.nodeid)
+                ground.keep(report.outcome, "outcomes", report.nodeid)
             if report.failed:  # at once: the section may be ended before pytest's own summary
                 print(report.longreprtext, flush=True)
 
-    known = ground.notes.figures("outcomes")
+    known = ground.figures("outcomes")
     deselected = [f"--deselect={name}" for name, outcome in known.items() if outcome == "passed"]
     os.chdir(_REPOSITORY)
     argv = ["-v", "-m", "gpu", "-p", "no:cacheprovider", *deselected, *_TESTS]
     status = int(pytest.main(argv, plugins=[Outcomes()]))
-    outcomes = list(ground.notes.figures("outcomes").values())
+    outcomes = list(ground.figures("outcomes").values())
     for outcome in ("passed", "failed", "skipped"):
-        ground.notes.keep(outcomes.count(outcome), outcome)
-    ground.notes.keep(status, "gpu_tests_status")
+        ground.keep(outcomes.count(outcome), outcome)
+    ground.keep(status, "gpu_tests_status")

@@ -197,7 +197,6 @@ class _Model:
         return self._sound.compare(case.codes, case.samples, [windows], prompt.reference_codes)
 
     def compare_codec(self) -> Iterator[Finding]:
-        """Compare the codec alone, if the folder has frames for it."""
         path = self._folder / f"{_CODEC_FRAMES}.npz"
         if path.exists():
             with np.load(path) as arrays:

@@ -39,8 +39,8 @@ from benchmarks.tenants.attacks import ATTACKS, CONTEXTS, run_attack
 from testbed.haproxy_process import HAProxyProcess
 from testbed.ports import free_ports
 from testbed.server_process import ServerProcess, read_metrics, serving
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.client import TTSClient
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.settings.access import Quota
 
@@ -138,7 +138,6 @@ def _attacking(name: str, url: str) -> Iterator[Callable[[], bool]]:
 
 
 def _rss_mb(server: ServerProcess) -> float:
-    """Memory of the server and its engine."""
     process = psutil.Process(server.process.pid)
     return sum(each.memory_info().rss for each in (process, *server.worker_processes())) / 1e6
 

@@ -8,12 +8,20 @@ from hypothesis import strategies as st
 
 from testbed.scripted_server import Script, ScriptedServer
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.adapters.turn import Turn, all_words, resume_position, surely_begun_at
+from voiceagent_tts.adapters.turn import (
+    Turn,
+    WholeCharacters,
+    all_words,
+    resume_position,
+    surely_begun_at,
+)
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import EngineError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, OpenOptions
-from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, DoneReason
+from voiceagent_tts.protocol.refusals import WireState
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday."
@@ -127,11 +135,8 @@ def test_audio_is_owed_for_text_of_which_something_is_said(end: str, is_owed: bo
 )
 def test_halves_of_characters_are_joined(pieces: list[str], text: str) -> None:
     """An LLM's server may stream UTF-16; half a character alone is the sign for that."""
-    turn = Turn("turn", OpenOptions())
-    for piece in pieces:
-        turn.append(piece, 0.0)
-    turn.end_text(0.0)
-    assert turn.text == text
+    characters = WholeCharacters()
+    assert "".join([*map(characters.add, pieces), characters.end()]) == text
 
 
 async def test_only_the_server_ends_its_silence() -> None:
@@ -223,8 +228,8 @@ async def test_a_word_begins_behind_the_audio_that_came_before_its_text() -> Non
         turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * 40_000)))
         turn.append("ree four five ", 0.0)
         turn.receive_audio(ClientAudio("1", 1, 40_000, bytes(2 * 1_000)))
-        _, _, three, *_ = turn.break_off_context()
-        assert three.start_sample == 40_000
+        _, _, three = turn.break_off_context()
+        assert three.start_sample == 40_000  # the fourth is not audible yet
         assert turn.rest.split() == ["three", "four", "five"]
         await socket.aclose()
 
@@ -247,10 +252,95 @@ def test_a_context_that_breaks_off_resumes_between_tags(told: int) -> None:
     record.words = [
         WordTimestamp(word, 9_600 * n, None, 0.5) for n, word in enumerate(words[:told])
     ]
-    for received in range(0, 9_600 * 10, 4_800):
+    places, audible = [(each.char_start, each.char_end) for each in words], list[Word]()
+    for received in range(0, 9_600 * 20, 4_800):
         turn = Turn("1", OpenOptions())
         turn.append(MARKED, 0.0)
         turn.start_context(record)
         turn.receive_audio(ClientAudio("1", 0, 0, pcm=bytes(2 * received)))
-        assert [timestamp.word for timestamp in turn.break_off_context()] == words
+        audible = [each.timestamp.word for each in turn.break_off_context()]
+        assert [(each.char_start, each.char_end) for each in audible] == places[: len(audible)]
         assert len(MARKED) - len(turn.rest) in (0, *(word.char_end for word in words))
+    assert len(audible) == len(words)
+
+
+def start(turn: Turn, words: list[Word], late_ms: int = 0) -> ContextRecord:
+    """A context speaks `words`, which an aligner times, each after 300 ms."""
+    record = ContextRecord(turn.next_server_context_id(), AudioFormat(), text=turn.rest)
+    record.words = [
+        WordTimestamp(word, ms_to_samples(300 * index + late_ms), None, 0.99)
+        for index, word in enumerate(words)
+    ]
+    turn.start_context(record)
+    return record
+
+
+def receive(turn: Turn, audio_ms: int) -> None:
+    """So much audio of the context arrives at once."""
+    turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * ms_to_samples(audio_ms))))
+
+
+def test_a_word_that_broke_off_keeps_the_time_at_which_it_was_heard_first() -> None:
+    """The next context speaks it again, and knows better when; a later one has the better time."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text))
+    receive(turn, 710)
+    words = [*turn.new_words(), *turn.break_off_context()]
+    assert turn.rest == " three four"
+    record = start(turn, split_words(turn.rest), late_ms=160)
+    receive(turn, 900)
+    words += turn.new_words()
+    assert [turn.text[: each.char_end] for each in words] == [
+        "One", "One two", "One two three", "One two three four"
+    ]  # fmt: skip
+    assert [each.begun_at for each in words] == [ms_to_samples(ms) for ms in (0, 300, 600, 1_170)]
+    record.words[1] = replace(record.words[1], start_sample=ms_to_samples(560))
+    assert [each.begun_at for each in words[2:]] == [ms_to_samples(ms) for ms in (600, 1_270)]
+    record.final_words = [replace(each, start_sample=ms_to_samples(500)) for each in record.words]
+    assert [each.begun_at for each in words[2:]] == [ms_to_samples(ms) for ms in (600, 1_210)]
+
+
+def test_words_of_audio_that_never_came_are_returned_when_they_are_spoken() -> None:
+    """After a context broke off, the next one speaks them; each word counts once."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text))
+    receive(turn, 310)
+    assert len(turn.new_words()) == 1, "less than 20 ms of the second one have arrived"
+    assert turn.break_off_context() == [] and turn.rest == " two three four"
+    start(turn, split_words(turn.rest))
+    receive(turn, 900)
+    assert [each.start_sample for each in turn.new_words()] == [
+        ms_to_samples(ms) for ms in (310, 610, 910)
+    ]
+
+
+def done(reason: DoneReason, chars: int) -> DoneMessage:
+    """The end of a context that has got so many characters."""
+    return DoneMessage(
+        context_id="turn", reason=reason, audio_ms=0, chars=chars, ttfa_ms=None, gen_ms=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "rest"), [("complete", ""), ("idle", ""), ("limit", " three four")]
+)
+def test_what_a_context_leaves_depends_on_why_it_ended(reason: DoneReason, rest: str) -> None:
+    """The audio of one at its limit may end within a word, which is spoken again."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text)).state = WireState.ENDED
+    receive(turn, 710)
+    turn.receive(done(reason, len(turn.text)), 0.0)
+    assert turn.rest == rest and turn.record is None
+
+
+def test_a_context_that_ended_otherwise_has_failed() -> None:
+    """The host decides whether another one speaks the rest."""
+    turn = Turn("turn", OpenOptions())
+    turn.append("One two three four", 0.0)
+    start(turn, split_words(turn.text)).state = WireState.ENDED
+    with pytest.raises(EngineError, match="the server ended a turn: error"):
+        turn.receive(done("error", 0), 0.0)
+    assert turn.record is not None

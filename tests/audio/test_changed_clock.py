@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -21,9 +21,9 @@ def test_a_break_is_exact(speed: float) -> None:
     chunks = [heard.push_audio(AudioChunk(0, SECOND))]
     for pause in (Pause(8, 5_000), Pause(9, 1_000)):
         heard.listener.expect_break(pause)
-    chunks += heard.listener.push_break()
+    chunks += chain(*heard.listener.breaks_before(8))
     start = heard.listener.end_sample - 5_000
-    chunks += heard.listener.push_break()
+    chunks += chain(*heard.listener.breaks_before(9))
     chunks.append(heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND)))
     heard.add_times(Source.NATIVE, after)
     chunks.append(heard.end_audio())
@@ -53,7 +53,7 @@ def test_words_stay_in_order_across_a_break() -> None:
     published = heard.pop_due(NOW)
     heard.listener.expect_break(Pause(27, 240))
     heard.push_audio(AudioChunk(0, SECOND[:SAMPLE_RATE_HZ]))
-    heard.listener.push_break()
+    assert [*heard.listener.breaks_before(27)]
     heard.add_times(Source.NATIVE, WordTimestamp(Word("World.", 28, 34), half, SAMPLE_RATE_HZ, 1.0))
     published += heard.pop_due(NOW)
     starts = [each.start_sample for each in published]
@@ -70,7 +70,7 @@ def test_words_after_a_break_wait_for_it() -> None:
     heard.playout.send(SAMPLE_RATE_HZ, NOW)
     heard.policy.end_segment(10, SAMPLE_RATE_HZ)
     heard.listener.expect_break(Pause(10, 2 * SAMPLE_RATE_HZ))
-    heard.listener.push_break()
+    assert [*heard.listener.breaks_before(10)]
     heard.playout.send(2 * SAMPLE_RATE_HZ, NOW)
     heard.expect("        two")
     assert heard.words.due_at is None, "an event decides: the audio of the word"
@@ -94,7 +94,7 @@ def test_words_before_a_break_leave_before_it(start: int) -> None:
     heard.listener.expect_break(Pause(7, 2 * SAMPLE_RATE_HZ))
     heard.push_audio(AudioChunk(0, SECOND))
     heard.policy.end_segment(7, SAMPLE_RATE_HZ)
-    heard.listener.push_break()
+    assert [*heard.listener.breaks_before(7)]
     assert heard.pop_due(NOW) == (WORD,)
     heard.playout.send(3 * SAMPLE_RATE_HZ, NOW)
     due = heard.words.due_at
@@ -115,7 +115,7 @@ def test_words_after_a_break_wait_for_its_place() -> None:
     assert [each.word.text for each in heard.pop_due(NOW + 1)] == ["one"]
     assert heard.words.due_at is None, "an event decides: the end of the first part"
     heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
-    heard.listener.push_break()
+    assert [*heard.listener.breaks_before(4)]
     heard.playout.send(2 * SAMPLE_RATE_HZ, NOW + 1)
     heard.end_audio()
     (word,) = heard.pop_due(NOW + 3)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from benchmarks.bargein.__main__ import complaints_about, run
 from benchmarks.bargein.conditions import BUSY_LOOPS, MAIN, Condition, chosen_conditions
-from benchmarks.bargein.run import complaints_about, run
 from benchmarks.bargein.stock import stock_services
 from benchmarks.bargein.truth import Speech, heard_of, trace
 from testbed.papers import ROOT, table_rows
@@ -154,7 +154,7 @@ def test_each_engine_has_the_faults_of_its_condition() -> None:
 @pytest.mark.parametrize("host", [pytest.param("livekit", marks=pytest.mark.thorough), "pipecat"])
 async def test_a_real_session_is_measured(host: Host, tmp_path: Path) -> None:
     """Host and server each run in a process of their own, in real time."""
-    condition = Condition(MAIN, 2, sessions=2, latest_s=0.8)
+    condition = Condition(name=MAIN, cuts=2, together=2, latest_s=0.8)
     (section,) = await run(host, [condition], 1, tmp_path, Console(file=StringIO()))
     assert not [each for each in complaints_about([section]) if "late" not in each]
     assert section["cuts"] == 2 and section["verbatim_pct"] == 100.0

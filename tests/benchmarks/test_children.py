@@ -18,14 +18,14 @@ if __name__ == "__main__":
     "a benchmark's process that answers": """
 if __name__ == "__main__":
     import multiprocessing
-    from benchmarks.engine.child import Child
-    child = Child("operator.itemgetter", "a", threads=1)
-    child.ask(a={})
-    tell(*(each.pid for each in multiprocessing.active_children()))
+    from benchmarks.engine.child import child
+    with child("operator.itemgetter", "a", threads=1) as ask:
+        ask(a={})
+        tell(*(each.pid for each in multiprocessing.active_children()))
 """,
     "other work": """
 import psutil
-from benchmarks.bargein.run import busy_loops
+from benchmarks.bargein.__main__ import busy_loops
 with busy_loops(2):
     tell(*(each.pid for each in psutil.Process().children()))
 """,

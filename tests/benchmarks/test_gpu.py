@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import run as gpu
-from benchmarks.gpu.ground import Ground
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu.ground import Ground, measure
 from benchmarks.gpu.plan import SECTIONS, Section
-from benchmarks.gpu.record import LOG, RESULTS, Notes, Record
+from benchmarks.gpu.record import LOG, RESULTS, Record
 from benchmarks.gpu.report import TARGETS, fallbacks
-from benchmarks.gpu.section import measure
 from benchmarks.gpu.wheels import check_total, needs
 
 ROOT = Path(__file__).parents[2]
@@ -107,11 +106,12 @@ def test_a_section_that_cannot_run_here_is_skipped_at_once(
 )
 def test_a_section_keeps_the_figures_of_its_targets(tmp_path: Path, section: str) -> None:
     """They are figures that JSON can represent."""
-    notes = Notes(Record(tmp_path / RESULTS), section)
-    measure(section, Ground("cpu", True, tmp_path, notes))
-    figures = notes.figures()
-    notes.keep_all(dict.fromkeys(figures, "measured again"))
-    assert notes.figures() == figures, "a finished figure is never changed"
+    record = Record(tmp_path / RESULTS)
+    ground = Ground("cpu", True, tmp_path, record, section)
+    measure(ground)
+    figures = record.figures()[section]
+    ground.keep_all(dict.fromkeys(figures, "measured again"))
+    assert record.figures()[section] == figures, "a finished figure is never changed"
     assert {each.figure[0] for each in TARGETS if each.section == section} <= set(figures)
     if section == "load-1.7b":
         assert figures["sections"].keys() == {"2/s", "3 at once"}

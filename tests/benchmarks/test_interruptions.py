@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.alignment.cuts import cuts_of, words_begun
+from benchmarks.alignment.measure import cuts_of, words_begun
 from benchmarks.alignment.playback import play
 from testbed.known_speech import KnownSpeech, espeak, joined, read_as, with_pauses
 from testbed.sentences import ENGLISH

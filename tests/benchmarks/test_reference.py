@@ -1,56 +1,45 @@
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from benchmarks.engine.child import Child
+from benchmarks.engine.child import Ask
 from benchmarks.engine.reference import Result, Sides, Speech, contests, figures
+from voiceagent_tts.engine.options import Precision
 
 CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
-
-
-class KeptChild(Child):
-    """A child that stays alive between tests, because starting it takes seconds."""
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing; `end` ends the process."""
-
-    def end(self) -> None:
-        """End the process."""
-        super().__exit__(None, None, None)
 
 
 class BothOurs(Sides):
     """Uses our engine in place of the official package, which is not installed here."""
 
-    kept: ClassVar[dict[str, KeptChild]] = {}
+    kept: ClassVar[ExitStack] = ExitStack()
+    asks: ClassVar[dict[str, Ask]] = {}
 
-    def official(self) -> Child:
+    def official(self) -> AbstractContextManager[Ask]:
         """Start our engine's rows."""
         return self.ours()
 
-    def ours(self, precision: str = "float32") -> Child:
-        """Start our engine's rows, or use those of an earlier test."""
-        given = str(self.checkpoint), precision, "ryan"
-        if precision not in self.kept:
-            load = "benchmarks.engine.our_speaker.load"
-            self.kept[precision] = KeptChild(load, *given, threads=1)
-        return self.kept[precision]
+    def ours(self, precision: Precision = "float32") -> AbstractContextManager[Ask]:
+        """Start our engine's rows, or use those of an earlier test, because it takes seconds."""
+        if precision not in self.asks:
+            self.asks[precision] = self.kept.enter_context(super().ours(precision))
+        return nullcontext(self.asks[precision])
 
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     """Both sides with a tiny model; their processes end with the module."""
     yield BothOurs(CHECKPOINT, tmp_path_factory.mktemp("reference"), 1, "Hello there, somebody.")
-    while BothOurs.kept:
-        BothOurs.kept.popitem()[1].end()
+    BothOurs.kept.close()
 
 
 def test_both_sides_have_as_many_turns(sides: Sides) -> None:
     """Each round gives one figure per side, of calls that made as many frames as asked."""
-    with sides.ours() as child:
-        long = sides.speak(child, 9)
+    with sides.ours() as ask:
+        long = sides.speak(ask, 9)
     assert long.frames == 9 and 0 < long.first_audio_s < long.total_s and long.peak_mb > 50
     result = sides.hold(contests("auto")[0], 3, 6)
     assert len(result.official_ms) == len(result.our_ms) == 3

@@ -18,10 +18,10 @@ import yaml
 from testbed.command_line import finished, start
 from testbed.missing import require_program
 from testbed.promql import metrics_in, scraped_names
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.checks.production import findings
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.settings.access import Quota

@@ -6,18 +6,18 @@ import pytest
 from testbed.segment_driving import UNLIMITED, Driver, of_type
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.espeak.japanese import to_kana
-from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.seam.commands import Append, Credit, Submit
 from voiceagent_tts.seam.events import AudioStep, Warned, Words
 from voiceagent_tts.text.morphemes import japanese_tokenizer
+from voiceagent_tts.text.readings import Said
 from voiceagent_tts.text.words import split_words
 
 pytest.importorskip("janome")
 
 
-def kana(text: str, base: int = 0) -> EspeakText:
+def kana(text: str, base: int = 0) -> Said:
     """The reading of `text`, which begins at offset `base` of its context."""
-    return to_kana(EspeakText(text, range(base, base + len(text))))
+    return to_kana(Said(text, tuple(range(base, base + len(text)))))[0]
 
 
 def test_kanji_become_readings_with_spaces_between_morphemes() -> None:

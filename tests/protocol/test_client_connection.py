@@ -13,13 +13,12 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.client_connection import MAX_RECORDS, ClientConnection
+from voiceagent_tts.protocol.client_connection import MAX_RECORDS, ClientConnection, ProtocolError
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
     ErrorMessage,
     ReadyMessage,
 )
-from voiceagent_tts.protocol.refusals import ProtocolError
 from voiceagent_tts.protocol.server_connection import ServerConnection
 
 
@@ -85,6 +84,11 @@ def test_records_are_bounded() -> None:
         '"char_start":[],"char_end":[],"exact":[]}',
         '{"type":"words","context_id":"c","words":["a","b"],"start_ms":[5,4],"end_ms":[null,null],'
         '"char_start":[0,2],"char_end":[1,3],"exact":[true,true]}',
+        '{"type":"words","context_id":"c","words":["a"],"start_ms":[5],"end_ms":[null],'
+        '"char_start":[0],"char_end":[1],"exact":[true],"confidence":[1.0,1.0]}',
+        '{"type":"done","context_id":"c","reason":"complete","audio_ms":0,"chars":0,'
+        '"words_final":{"words":["a"],"start_ms":[5],"end_ms":[null],"char_start":[0],'
+        '"char_end":[1],"exact":[]}}',
         '{"type":"flushed","context_id":"x","flush_id":1,"audio_ms":0}',
         '{"type":"context.opened","context_id":"c","handle":2,"voice":"v","language":null,'
         '"seed":null,"queue_ms":0}',

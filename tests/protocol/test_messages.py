@@ -16,6 +16,7 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.protocol import messages
 from voiceagent_tts.protocol.client_connection import (
+    ProtocolError,
     error_of,
     parse_audio,
     parse_base64_audio,
@@ -33,7 +34,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_client_message,
 )
-from voiceagent_tts.protocol.refusals import ProtocolError, RefusedMessageError
+from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 _SECRET = "swordfish"
 
@@ -234,8 +235,8 @@ def test_both_ends_call_the_same_words_exact(confidence: float) -> None:
     assert sent.exact == [word.is_exact] == [received.is_exact]
 
 
-@pytest.mark.parametrize("confidence", [[1.01], [-0.1], ["1"], [True], [1.0, 1.0], None])
-def test_confidence_is_a_probability_for_each_word(confidence: object) -> None:
+@pytest.mark.parametrize("confidence", [[1.01], [-0.1], ["1"], [True], None])
+def test_confidence_is_a_probability(confidence: object) -> None:
     fields = WordList.of([word_with(1.0)]).model_dump()
     with pytest.raises(ValidationError):
         WordList.model_validate({**fields, "confidence": confidence})

@@ -8,9 +8,10 @@ import pytest
 from testbed.segment_driving import Driver, credit, of_type, words_of
 from voiceagent_tts.core import Segment
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.espeak.pieces import EspeakPiece, split_pieces
+from voiceagent_tts.espeak.pieces import split_pieces
 from voiceagent_tts.seam.commands import Cancel
 from voiceagent_tts.seam.events import Cancelled, Done, Failed
+from voiceagent_tts.text.pieces import TextPiece
 
 BAD = "unspeakable"
 
@@ -18,7 +19,7 @@ BAD = "unspeakable"
 def test_a_text_that_fails_unexpectedly_ends_its_context_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def split(segment: Segment, language: str) -> list[EspeakPiece]:
+    def split(segment: Segment, language: str) -> list[TextPiece]:
         if segment.text == BAD:
             raise ValueError(BAD)
         return split_pieces(segment, language)

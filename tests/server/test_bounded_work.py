@@ -87,7 +87,7 @@ async def test_aligned_words_make_no_long_turn(
 ) -> None:
     """The cuts of a text of 20,000 words, one of which left by an estimate, and its end."""
     server = await start_server()
-    server.state.synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2))
+    server.state.synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2)).connect
     work, answers = await worked(server, lambda socket: [*cut_often(socket)], monkeypatch)
     assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES, (work.most, work.most_bytes)
     first, second, done, third = answers

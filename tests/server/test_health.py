@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from testbed.servers import StartServer, StartSynthesizer, worker_of
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.server import serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.watchdog import Watchdog

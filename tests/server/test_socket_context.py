@@ -14,7 +14,7 @@ from testbed.servers import StartServer
 from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import until
 from testbed.wire import Wire
-from voiceagent_tts.access.limiter import Admission
+from voiceagent_tts.plugins.keys.limiter import Admission
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,

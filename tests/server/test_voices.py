@@ -8,7 +8,6 @@ import pytest
 
 from testbed.waiting import until
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,8 +30,8 @@ async def test_a_speaker_has_nothing_of_a_clone_of_its_name(
     http: httpx.AsyncClient, shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The id and the tag in a record are those of a clone, whatever its name."""
-    records = {"nova": VoiceRecord(name="nova", tag="testing")}
-    monkeypatch.setattr(shared_server.state.voice_records, "voices", lambda: records)
+    listed = {"nova": {"voice_id": "1", "tag": "testing"}}
+    monkeypatch.setattr(shared_server.state, "listed_clones", lambda: listed)
     voices = (await http.get("/v1/audio/voices")).json()["voices"]
     (nova,) = [voice for voice in voices if voice["id"] == "nova"]
     assert (nova["kind"], nova["voice_id"], nova["tag"]) == ("preset", None, None)

@@ -63,7 +63,7 @@ async def _read_whole(
 async def _speechless(start_synthesizer: StartSynthesizer) -> Synthesizer:
     """A synthesizer whose voice says nothing."""
     synthesizer = await start_synthesizer()
-    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2)).connect
     return synthesizer
 
 
@@ -116,7 +116,7 @@ async def test_words_that_are_due_together_are_published_in_parts(
 ) -> None:
     """Without an aligner, all words are due when the audio ends, wherever playback is."""
     synthesizer = await start_synthesizer()
-    synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2), has_aligner=False)
+    synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2), has_aligner=False).connect
     options = ContextOptions(max_lead_s=0, language="en")
     with loop_work(monkeypatch) as work:
         await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_no_text_makes_a_long_turn_of_the_loop(
     """Whatever 20,000 characters say: they are read step by step, and linear in their length."""
     assert len(KINDS) >= 60
     synthesizer = await start_synthesizer()
-    synthesizer.proxy = CachingProxy(PhraseCache(10e6, 60.0, 2))
+    synthesizer.proxy = CachingProxy(PhraseCache(10e6, 60.0, 2)).connect
     most: dict[str, tuple[int, int]] = {}
     for name, (words, has_markup, lexicon) in KINDS.items():
         with loop_work(monkeypatch) as work:

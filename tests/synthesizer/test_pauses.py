@@ -38,7 +38,7 @@ class Worker(ScriptedWorker):
         if isinstance(command, Submit | Append) and command.text.strip():
             pieces = split_pieces(Segment(command.text, command.char_base), "en")
             at_s = asyncio.get_running_loop().time() - self._began
-            self.said.append((round(at_s, 2), " ".join(piece.spoken.text for piece in pieces)))
+            self.said.append((round(at_s, 2), " ".join(piece.said.text for piece in pieces)))
 
 
 def said(*texts: str, pause_s: float) -> list[tuple[float, str]]:

@@ -43,7 +43,7 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 from voiceagent_tts.server.socket_context import ContextWriter
-from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -382,7 +382,8 @@ async def test_a_cut_goes_by_the_best_times_known() -> None:
     cut = context.cut(played_samples)
     context.cancel(played_samples)
     assert (cut.text_spoken, cut.text_remaining) == ("One", " two.")
-    assert opened.read()[-1] == ContextCancelled(cut, "played_ms")
+    *_, cancelled, done = opened.read()
+    assert cancelled == ContextCancelled(cut, "played_ms") and isinstance(done, ContextDone)
 
 
 async def test_better_times_of_words_that_have_left_overtake_the_audio() -> None:
@@ -427,10 +428,12 @@ async def test_better_times_lie_inside_the_audio() -> None:
     opened.context.finish()
     aligner.answer(at(ONE, 0.0), at(TWO, 2.5))
     opened.engine.answer(Done(1, 2 * SAMPLE_RATE_HZ))
-    assert not opened.context.is_read, "the aligner may still answer"
+    assert opened.context.state < ContextState.ENDED, "the aligner may still answer"
     assert opened.context.cut(2 * SAMPLE_RATE_HZ).text_spoken == TEXT
-    await until(lambda: not opened.read() and opened.context.is_read, "all has left")
-    final = opened.context.close().words_final
+    await until(lambda: opened.context.state is ContextState.ENDED, "all has come")
+    done = opened.read()[-1]
+    assert isinstance(done, ContextDone)
+    final = done.words_final
     assert final is not None and final[-1].start_sample == 2 * SAMPLE_RATE_HZ - 1
 
 
@@ -509,7 +512,7 @@ async def test_a_lost_text_leaves_the_audio_of_the_words_that_surely_sounded() -
     for _ in range(10):
         opened.engine.make(0.1, is_loud=True)
     opened.engine.answer(Failed(1, ErrorCode.TEXT_LOST, "the text is lost"))
-    *audio, failed = (each for each in opened.read() if not isinstance(each, ContextWords))
+    *audio, failed, _ = (each for each in opened.read() if not isinstance(each, ContextWords))
     assert isinstance(failed, ContextFailed) and isinstance(failed.error, VoiceAgentError)
     assert failed.error.spoken_chars == len("One")
     ends = [each.end_sample for each in audio if isinstance(each, AudioChunk)]
@@ -522,7 +525,8 @@ async def test_a_cancelled_failure_is_a_cancel() -> None:
     opened.context.push_text(TEXT)
     opened.context.fail(EngineError("it broke"))
     opened.context.cancel()
-    assert not any(isinstance(each, ContextFailed) for each in opened.read())
-    assert opened.context.close().reason == "cancelled"
+    *others, done = opened.read()
+    assert not any(isinstance(each, ContextFailed) for each in others)
+    assert isinstance(done, ContextDone) and done.reason == "cancelled"
     (report,) = opened.reports
     assert (report.reason, report.code) == ("cancelled", None)

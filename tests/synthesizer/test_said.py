@@ -9,7 +9,7 @@ import pytest
 
 from testbed.contexts import UNPACED, ContextOutput, collect
 from testbed.servers import StartSynthesizer
-from voiceagent_tts.clones import CLONE_SUFFIX, SeenClones, VoiceFolder
+from voiceagent_tts.clones import CLONE_SUFFIX, CloneBook, SeenClones, VoiceFolder
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.engine_kind import WorkerSpec
@@ -23,7 +23,6 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.voices import VoiceBook
 from voiceagent_tts.word_times.processes import Aligners
 
 MARKUP = replace(UNPACED, has_markup=True)
@@ -112,7 +111,7 @@ async def test_what_is_known_of_a_voice_ends_with_its_recording(
     )
     (name,) = synthesizer.supervisors
     able = replace(synthesizer.supervisors[name].capabilities, clone_width=8)
-    synthesizer.voices = VoiceBook({name: able}, SeenClones(folder))
+    synthesizer.voices = CloneBook({name: able}, lambda _: SeenClones(folder))
     options = replace(UNPACED, voice="nova")
     clone = tmp_path / f"nova{CLONE_SUFFIX}"
     clone.write_bytes(b"first")

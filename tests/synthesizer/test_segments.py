@@ -5,8 +5,9 @@ import pytest
 from testbed.scripted_context import ScriptedWorker
 from voiceagent_tts.core import Segment
 from voiceagent_tts.seam.commands import Append, SpeechOptions, Submit
+from voiceagent_tts.synthesizer.masked_intake import MaskedIntake
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Finish, Flush, Intake, QueuedSegment
+from voiceagent_tts.synthesizer.segments import Finish, Flush, QueuedSegment
 from voiceagent_tts.synthesizer.workers import Speaker
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
@@ -19,7 +20,8 @@ def queued(*texts: str, flush: bool = False) -> list[QueuedSegment]:
     """The segments of a context whose client named no language."""
     options = ContextOptions(has_markup=True)
     voice = Voice("nova", "worker")
-    intake = Intake(ContextRequest(options, voice, None, "segment", SpeechOptions(), 1.0), Limits())
+    request = ContextRequest(options, voice, None, "segment", SpeechOptions(), 1.0)
+    intake = MaskedIntake(request, Limits())
     for text in texts:
         intake.receive(text)
         intake.received += [Flush(1, intake.chars)] if flush else ()

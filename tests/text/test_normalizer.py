@@ -52,6 +52,14 @@ def _readings() -> list[Any]:
     return [pytest.param(*row, id=f"{row[1]}: {row[2]}") for row in rows]
 
 
+def test_each_language_names_the_same_signs() -> None:
+    """A file of `text/languages` that lacks one would leave it in what is said."""
+    locales = [locale for language in LANGUAGES if (locale := locale_of(language))]
+    assert len(locales) == len(LANGUAGES)
+    assert len({frozenset(locale.symbols) for locale in locales}) == 1
+    assert len({frozenset(locale.words.fractions) for locale in locales}) == 1
+
+
 @pytest.mark.parametrize(("voice", "language", "written", "spoken"), _readings())
 def test_readings(voice: str, language: str, written: str, spoken: str) -> None:
     """Both kinds of voices are given what a speaker says; `readings.tsv` says why, by topic."""

@@ -6,6 +6,7 @@ from typing import Any
 from voiceagent_tts.audio.listener_clock import ListenerClock
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
 from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.lost_text import lose_text
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.word_times.aligned_words import AlignedWords
 from voiceagent_tts.word_times.aligners import ContextAligners, VoiceLevels
@@ -131,5 +132,5 @@ def test_a_lost_text_takes_back_the_words_that_no_aligner_is_sure_of() -> None:
     for ended_at, spoken in [(0, "one two"), (len(TEXT), TEXT)]:
         publisher = publisher_with(SlowAligner())
         publisher.published = list(sent)
-        assert publisher.lose_text(ended_at, 0)[0] == len(spoken)
+        assert lose_text(publisher, ended_at, 0)[0] == len(spoken)
         assert [each.word.text for each in publisher.published] == spoken.split()

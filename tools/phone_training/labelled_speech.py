@@ -25,9 +25,9 @@ from voiceagent_tts.aligner.online.phones import ESPEAK_PHONES, PHONES, SILENCE,
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.espeak.pieces import EspeakPiece
 from voiceagent_tts.espeak.speech import Delivery, speak
-from voiceagent_tts.espeak.word_times import EspeakText
+from voiceagent_tts.text.pieces import TextPiece
+from voiceagent_tts.text.readings import Said
 from voiceagent_tts.text.words import split_words
 
 Samples = npt.NDArray[np.floating]
@@ -98,7 +98,7 @@ class EspeakSpeakers:
             voice, self._rng.randint(120, 230), has_end_pause=False, trims_lead=True
         )
         words = tuple(split_words(text))
-        piece = EspeakPiece(words, EspeakText(text, list(range(len(text)))), False, None)
+        piece = TextPiece(words, Said(text, tuple(range(len(text)))), segment_end=None)
         speech = speak(self._library, piece, delivery, lambda: True)
         if speech is None or not speech.pcm:
             return None

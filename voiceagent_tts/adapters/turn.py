@@ -13,7 +13,7 @@ import enum
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
 
@@ -26,9 +26,18 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, Inbox, OpenOptions
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientEvent,
+    ContextRecord,
+    Inbox,
+    OpenOptions,
+    error_of,
+    timestamps_of,
+)
+from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, WordsMessage
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples
@@ -65,17 +74,30 @@ def silence(seconds: float, rate_hz: int) -> bytes:
     return bytes(round(seconds * rate_hz) * BYTES_PER_SAMPLE)
 
 
-def whole_characters(text: str) -> str:
-    """Join the halves of characters: some LLM servers stream UTF-16, and an emoji as two tokens.
+class WholeCharacters:
+    """Joins the halves of characters: some LLM servers stream UTF-16, and an emoji as two tokens.
 
     A half alone becomes U+FFFD; no message can carry it.
     """
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def add(self, text: str) -> str:
+        """The half that waits, and `text`, of which a first half at its end waits for the next."""
+        text = self._half + text
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return whole_characters(text.removesuffix(self._half))
+
+    def end(self) -> str:
+        """What stands for the half that has waited in vain; empty without one."""
+        half, self._half = self._half, ""
+        return whole_characters(half)
+
+
+def whole_characters(text: str) -> str:
+    """A complete text with its halves of characters joined, or replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def first_half(text: str) -> str:
-    """The first half of a character at the end of `text`; empty without one."""
-    return text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
 
 
 def heard_samples(played: int, latency_s: float) -> int:
@@ -123,10 +145,48 @@ class TurnState(enum.Enum):
     """The remaining text will not be spoken; text that still arrives is dropped."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnWord:
+    """A word of a turn, and the server context that has spoken it, which may find a better time.
+
+    Attributes:
+        timestamp: its place in that context, and the time known when it was returned.
+        context_start: where the audio of the context starts in the turn's.
+        context_char_start: where the text of the context starts in the turn's.
+    """
+
+    timestamp: WordTimestamp
+    record: ContextRecord
+    context_start: int
+    context_char_start: int
+
+    @property
+    def char_end(self) -> int:
+        """Where it ends in the turn's text."""
+        return self.context_char_start + self.timestamp.word.char_end
+
+    @property
+    def best(self) -> WordTimestamp | None:
+        """The best time that the server has sent; None for a word that it does not report."""
+        words, char_end = self.record.best_words, self.timestamp.word.char_end
+        index = bisect_left(words, char_end, key=lambda each: each.word.char_end)
+        is_there = index < len(words) and words[index].word.char_end == char_end
+        return words[index] if is_there else None
+
+    @property
+    def start_sample(self) -> int:
+        """Where in the turn's audio it starts, by the best time known now."""
+        return self.context_start + (self.best or self.timestamp).start_sample
+
+    @property
+    def begun_at(self) -> int:
+        """Where in the turn's audio it has surely begun, by the best time known now."""
+        best = self.best or self.timestamp
+        return self.context_start + surely_begun_at(best, self.record.text)
+
+
 class Turn:
     """Tracks the text and audio of a turn, and which part of it the current context speaks.
-
-    What sends text raises `VoiceAgentError` where no message can carry it.
 
     Args:
         context_id: name of the turn, and of its first server context.
@@ -151,7 +211,6 @@ class Turn:
         self.state = TurnState.OPEN
         self.text = ""
         """The turn's text that has arrived so far."""
-        self._half = ""  # of a character after it, whose other half comes with the next text
         self.record: ContextRecord | None = None
         """The server context that speaks now; None between two contexts."""
         self.failures = 0
@@ -171,6 +230,8 @@ class Turn:
         self.context_samples = 0
         """Audio of the current context that has arrived."""
         self._words_returned = 0  # of the current context
+        self.returned_char_end = 0
+        """End of the text that was returned as words; a word that is spoken again is not again."""
         self._answered_at_s = 0.0  # when its server last sent something, or owed nothing
 
     @property
@@ -222,14 +283,9 @@ class Turn:
     def append(self, text: str, now_s: float) -> None:
         """Add text, and send it to the current context; after its end, the next one speaks it."""
         self._note_answer_unless_owed(now_s)
-        text = self._half + text
-        self._half = first_half(text)
-        self._add(text.removesuffix(self._half))
-        self._send_text()
-
-    def _add(self, text: str) -> None:
         self.text += whole_characters(text)
         self._pieces.append((len(self.text), self.samples))
+        self._send_text()
 
     def flush(self) -> None:
         """Have the current context speak the text that it has; more than that needs no flush."""
@@ -240,7 +296,6 @@ class Turn:
     def end_text(self, now_s: float) -> None:
         """Mark the text as complete."""
         self._note_answer_unless_owed(now_s)
-        self._add(self._half)
         self.state = TurnState.FINISHING
         self._send_text()
 
@@ -248,18 +303,13 @@ class Turn:
         """Open a server context that speaks the rest; returns its record.
 
         Raises:
-            VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
+            VoiceAgentError: the server accepts no context now, or an option is wrong.
         """
         record = socket.open(self.next_server_context_id(), inbox, **self._options)
         self.socket = socket
         self.start_context(record)
         self._answered_at_s = now_s
-        try:
-            self._send_text()
-        except VoiceAgentError:
-            self.abandon_context()
-            self.record = None
-            raise
+        self._send_text()
         return record
 
     def abandon_context(self) -> None:
@@ -343,60 +393,97 @@ class Turn:
         self.context_samples = self._words_returned = 0
         self._sent_char_end = self.spoken_char_end
 
-    def receive_audio(self, audio: ClientAudio) -> int:
-        """Account for audio of the current context; returns its length in samples."""
+    def receive(self, event: ClientEvent, now_s: float) -> list[TurnWord]:
+        """Account for an event of the current context; returns the words that became audible.
+
+        With `done`, these are its last words, and no context speaks.
+
+        Raises:
+            VoiceAgentError: the context has failed, and is still the current one.
+        """
+        self.note_answer(now_s)
+        match event:
+            case ClientAudio():
+                self.receive_audio(event)
+            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
+                pass  # its `done` follows, once its audio has left; the rest is spoken then
+            case ErrorMessage():
+                raise error_of(event)
+            case DoneMessage(reason="complete" | "idle"):
+                return self.finish_context(event.chars)
+            case DoneMessage(reason="limit"):
+                return self.break_off_context()
+            case DoneMessage():
+                raise EngineError(f"the server ended a turn: {event.reason}")
+            case _:
+                pass
+        return self.new_words()
+
+    def receive_audio(self, audio: ClientAudio) -> None:
+        """Account for audio of the current context."""
         assert self.record is not None
         end_offset = audio.sample_offset + len(audio.pcm) // BYTES_PER_SAMPLE
-        before, rate_hz = self.context_samples, self.record.audio.sample_rate
-        self.context_samples = end_offset * SAMPLE_RATE_HZ // rate_hz
-        return self.context_samples - before
+        self.context_samples = end_offset * SAMPLE_RATE_HZ // self.record.audio.sample_rate
 
-    def to_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
-        """A word of the current context, at its position in the turn."""
-        word, start = timestamp.word, self.spoken_char_end
-        word = Word(word.text, start + word.char_start, start + word.char_end)
-        return replace(timestamp.later(self.context_start), word=word)
+    def words_of(self, message: WordsMessage) -> list[WordTimestamp]:
+        """The words of a message of the current context, at their positions in the turn."""
+        start = self.spoken_char_end
+        return [
+            replace(
+                timestamp.later(self.context_start),
+                word=Word(word.text, start + word.char_start, start + word.char_end),
+            )
+            for timestamp in timestamps_of(message)
+            for word in [timestamp.word]
+        ]
 
-    def new_words(self, before_sample: int | None = None) -> list[WordTimestamp]:
-        """The current context's words since the last call, at their positions in the turn.
+    def new_words(self) -> list[TurnWord]:
+        """The words that became audible with the audio that has arrived, each once."""
+        return [] if self.record is None else self._return(self.record.words, is_audible=True)
 
-        Words that start at `before_sample` or later are left for another call.
+    def _return(self, words: list[WordTimestamp], *, is_audible: bool = False) -> list[TurnWord]:
+        """Those of the current context's `words` that were not returned before.
+
+        Words that do not count as heard in the audio that has arrived may be left for another call.
         """
-        return [] if self.record is None else self._new_words(self.record.words, before_sample)
-
-    def _new_words(
-        self, words: list[WordTimestamp], before_sample: int | None
-    ) -> list[WordTimestamp]:
-        new = [self.to_turn(timestamp) for timestamp in words[self._words_returned :]]
-        if before_sample is not None:
-            new = [timestamp for timestamp in new if timestamp.start_sample < before_sample]
+        assert self.record is not None
+        new = words[self._words_returned :]
+        if is_audible:
+            audible = self.context_samples - HEARD_SAMPLES
+            new = [timestamp for timestamp in new if timestamp.start_sample < audible]
         self._words_returned += len(new)
-        return new
+        returned: list[TurnWord] = []
+        for timestamp in new:
+            word = TurnWord(timestamp, self.record, self.context_start, self.spoken_char_end)
+            if word.char_end > self.returned_char_end:
+                self.returned_char_end = word.char_end
+                returned.append(word)
+        return returned
 
     # The end of a server context.
 
-    def finish_context(self, chars: int) -> list[WordTimestamp]:
+    def finish_context(self, chars: int) -> list[TurnWord]:
         """The current context has spoken its first `chars` characters; returns its last words."""
-        words = self.new_words()
+        assert self.record is not None
+        words = self._return(self.record.words)
         self.close_context(self.spoken_char_end + chars)
         return words
 
-    def break_off_context(self, before_sample: int | None = None) -> list[WordTimestamp]:
+    def break_off_context(self) -> list[TurnWord]:
         """The current context has failed; the next one resumes at the word that broke off.
 
         Returns:
-            The context's last words, if they start before `before_sample`; words that the server
-            has not timed have estimated times. If the context has lost its text, those that it had
-            spoken before.
+            The context's last words that are audible; words that the server has not timed have
+            estimated times. If the context has lost its text, those that it had spoken before.
         """
         assert self.record is not None
         record, spoken_chars = self.record, self.record.spoken_chars
-        text, known = masked_text(record), record.words
+        known = record.words
         if spoken_chars is None:
-            words = all_words(text, known, self._earliest_sample)
+            words = all_words(masked_text(record), known, self._earliest_sample)
             spoken_chars = resume_position(words, len(known), self.context_samples)
-            known = [_with_text(timestamp, record.text) for timestamp in words]
-        words = self._new_words(known, before_sample)
+            known = words
+        words = self._return(known, is_audible=True)
         self._count_attempt(spoken_chars)
         self.close_context(self.spoken_char_end + spoken_chars)
         return words
@@ -463,11 +550,6 @@ def all_words(
     end = known[-1].word.char_end  # a word of a lexicon that only the server has may be several
     words = [word for word in split_words(text) if word.char_start >= end]
     return known + _estimate(known, words, earliest_sample)
-
-
-def _with_text(timestamp: WordTimestamp, text: str) -> WordTimestamp:
-    word = timestamp.word
-    return replace(timestamp, word=replace(word, text=text[word.char_start : word.char_end]))
 
 
 def resume_position(words: list[WordTimestamp], known: int, received_samples: int) -> int:

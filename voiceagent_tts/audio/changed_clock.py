@@ -7,6 +7,7 @@ changed as it comes, and positions are mapped in both directions.
 import math
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -67,19 +68,19 @@ class ChangedClock(ListenerClock):
         return self._append(pcm)
 
     def expect_break(self, pause: Pause) -> None:
-        """Hold the words after a break until `push_break` has put it into the audio."""
+        """Hold the words after a break until `breaks_before` has put it into the audio."""
         self._expected_breaks.append(pause)
 
-    def has_break_before(self, char_end: int) -> bool:
-        """Whether the next expected break is in the text before a character."""
-        return bool(self._expected_breaks) and self._expected_breaks[0].char_end <= char_end
+    def breaks_before(self, char_end: int) -> Iterator[list[AudioChunk]]:
+        """Insert exact silence after the audio so far, for each break before a character.
 
-    def push_break(self) -> list[AudioChunk]:
-        """Insert exact silence after the audio so far, which is that of the text before the break.
-
-        Returns:
+        Yields:
             The rest of the stretched audio, if any, and the silence in pieces.
         """
+        while self._expected_breaks and self._expected_breaks[0].char_end <= char_end:
+            yield self._push_break()
+
+    def _push_break(self) -> list[AudioChunk]:
         pause = self._expected_breaks.popleft()
         chunks: list[AudioChunk | None] = []
         if self._stretch is not None:
@@ -96,7 +97,7 @@ class ChangedClock(ListenerClock):
             return []
         # A break of no length: what follows is stretched anew, and its positions count from here.
         self._expected_breaks.appendleft(Pause(char_end, 0))
-        return self.push_break()
+        return self._push_break()
 
     def to_engine_samples(self, samples: int) -> int:
         """Return the samples that the engine must generate so that `samples` can be played."""

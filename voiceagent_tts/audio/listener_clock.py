@@ -6,8 +6,9 @@ The engine counts the samples that it generates. Most listeners hear them as the
 """
 
 import math
+from collections.abc import Iterable, Sequence
 
-from voiceagent_tts.core import AudioChunk, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Pause, WordTimestamp
 
 
 class ListenerClock:
@@ -24,6 +25,17 @@ class ListenerClock:
         """Return the engine's next audio as the listener gets it, as far as it is known."""
         self.end_sample = chunk.end_sample
         return chunk
+
+    def expect_break(self, pause: Pause) -> None:
+        """Hold the words after a break, which `breaks_before` will put into the audio."""
+
+    def breaks_before(self, char_end: int) -> Iterable[Sequence[AudioChunk]]:
+        """Insert and yield the breaks in the text before a character, whose audio is complete."""
+        return ()
+
+    def drain(self, char_end: int) -> Sequence[AudioChunk]:
+        """Return the audio that is held of the text before `char_end`, if any."""
+        return ()
 
     def to_engine_samples(self, samples: int) -> int:
         """Return the samples that the engine must generate so that `samples` can be played."""

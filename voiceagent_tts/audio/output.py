@@ -96,15 +96,14 @@ class OutputStream:
     """
 
     def __init__(self, encoding: Encoding, sample_rate_hz: int) -> None:
-        self.encoding: Encoding = encoding
-        self.sample_rate_hz = sample_rate_hz
+        self._encoding: Encoding = encoding
         self._resampler = _resampler_to(sample_rate_hz)
 
     def push(self, pcm: bytes) -> bytes:
         """Append whole samples; return the output so far. 24 kHz PCM16 is not copied."""
         if self._resampler is not None:
             pcm = self._resampler.push(np.frombuffer(pcm, "<i2")).astype("<i2").tobytes()
-        return _encode(pcm, self.encoding)
+        return _encode(pcm, self._encoding)
 
     def finish(self) -> bytes:
         """Return the rest; call once, after the last chunk.
@@ -113,21 +112,17 @@ class OutputStream:
         """
         if self._resampler is None:
             return b""
-        return _encode(self._resampler.finish().astype("<i2").tobytes(), self.encoding)
+        return _encode(self._resampler.finish().astype("<i2").tobytes(), self._encoding)
 
 
 class MessageQueue:
     """Queues whole samples and returns them in messages of whole samples, in order.
 
     The cost of `push` and `pop` depends on the bytes that they move, not on the queue's length.
-
-    Args:
-        max_bytes: maximum size of a message; a multiple of the size of a sample.
     """
 
-    def __init__(self, max_bytes: int = MAX_MESSAGE_PCM_BYTES) -> None:
+    def __init__(self) -> None:
         self.queued_bytes = 0  # pushed and not yet popped
-        self._max_bytes = max_bytes
         self._pieces: deque[memoryview] = deque()
 
     def push(self, data: bytes) -> None:
@@ -137,10 +132,10 @@ class MessageQueue:
             self.queued_bytes += len(data)
 
     def pop(self) -> bytes | None:
-        """Remove and return the next message: the queue up to `max_bytes`; None if it is empty."""
+        """Remove and return the next message, of up to 4,096 bytes; None if the queue is empty."""
         if not self._pieces:
             return None
-        message = b"".join(self._pop_pieces(min(self.queued_bytes, self._max_bytes)))
+        message = b"".join(self._pop_pieces(min(self.queued_bytes, MAX_MESSAGE_PCM_BYTES)))
         self.queued_bytes -= len(message)
         return message
 

@@ -1,7 +1,6 @@
 """`models list` and `models download`: the published models and their local copies."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,8 +37,9 @@ def download(
 
     HF_ENDPOINT selects another hub with the same API, HF_HOME the folder on this machine.
     """
+    from voiceagent_tts.cli.progress import counted
     from voiceagent_tts.errors import InvalidRequestError
-    from voiceagent_tts.hub import download_model, parse_id
+    from voiceagent_tts.hub import check_files, download_model, parse_id
     from voiceagent_tts.seam.engine_kind import engine_kinds
 
     if source not in ("hf", "modelscope"):
@@ -55,7 +55,8 @@ def download(
             f"the models of installed extras; not installed: {', '.join(absent)}"
         )
     folder = download_model(parse_id(model), source)
-    _check(folder)
+    with counted("checking") as progress:
+        check_files(folder, progress)
     sys.stdout.write(f"{folder}\n")
 
 
@@ -65,17 +66,3 @@ def aligner_folder(model: str | None) -> str | None:
 
     folder = fetch_model(model) if model is not None else stored_folder(parse_id(ALIGNER_ID))
     return None if folder is None else str(folder)
-
-
-def _check(folder: Path) -> None:
-    from voiceagent_tts.cli.progress import counted
-    from voiceagent_tts.errors import CheckpointError
-    from voiceagent_tts.hub import damaged_files
-
-    with counted("checking") as progress:
-        damaged = damaged_files(folder, progress)
-    for file in damaged:
-        file.resolve().unlink()  # so that the next attempt downloads it again
-    if damaged:
-        names = ", ".join(file.name for file in damaged)
-        raise CheckpointError(f"{folder}: damaged and removed: {names}; download it again")

@@ -16,11 +16,11 @@ from voiceagent_tts.protocol.client_connection import (
     ContextRecord,
     Inbox,
     OpenOptions,
+    ProtocolError,
     cut_of,
     error_of,
 )
 from voiceagent_tts.protocol.messages import CutMessage, DoneMessage, ErrorMessage, ReadyMessage
-from voiceagent_tts.protocol.refusals import ProtocolError
 
 _SEND_TIMEOUT_S = 5.0
 """A server that has not taken a message by then is treated as lost."""

@@ -14,7 +14,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.japanese import lacks_readings
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.espeak.pieces import EspeakPiece, split_pieces
+from voiceagent_tts.espeak.pieces import split_pieces
 from voiceagent_tts.espeak.speech import Delivery, can_say_ipa, speak
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.seam.commands import Append, Prepare, Submit
@@ -23,6 +23,7 @@ from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.seam.segment_engine import SegmentEngine, SegmentRow
 from voiceagent_tts.text.locales import locale_of
 from voiceagent_tts.text.morphemes import japanese_tokenizer
+from voiceagent_tts.text.pieces import TextPiece
 
 NORMAL_WORDS_PER_MINUTE = 175
 
@@ -43,7 +44,7 @@ _ROWS_BESIDE_NEW = 2  # limit while a row waits for its first audio: a large mes
 
 
 @dataclass(frozen=True, slots=True)
-class _VoicedPiece(EspeakPiece):
+class _VoicedPiece(TextPiece):
     """A piece, with the voice of its language."""
 
     voice: EspeakVoice
@@ -116,7 +117,7 @@ class EspeakEngine(SegmentEngine[_Row]):
         voice = self._catalogue.resolve(row.voice_name, command.language or "en")
         segment = Segment(command.text, command.char_base, command.readings)
         return [
-            _VoicedPiece(each.words, each.spoken, each.ends_clause, each.segment_end, voice)
+            _VoicedPiece(each.words, each.said, each.segment_end, voice)
             for each in split_pieces(segment, voice.language)
         ]
 
@@ -158,7 +159,7 @@ class EspeakEngine(SegmentEngine[_Row]):
             trims_lead=row.end_sample == 0,
         )
         if voice.reads_kana_only and not row.is_warned_of_kanji:
-            row.is_warned_of_kanji = lacks_readings(piece.spoken.text)
+            row.is_warned_of_kanji = lacks_readings(piece.said.text)
             if row.is_warned_of_kanji:
                 self._warn(row, WarningCode.KANJI_SPELLED_OUT, KANJI_WARNING)
         if not (row.is_warned_of_ipa or can_say_ipa(piece, voice, self._library)):

@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.morphemes import japanese_tokenizer
+from voiceagent_tts.text.readings import Said
 
 _KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))
 _NO_READING = "*"
@@ -26,11 +26,15 @@ def _is_kanji(character: str) -> bool:
     return unicodedata.name(character, "").startswith("CJK ") and character.isalpha()
 
 
-def to_kana(spoken: EspeakText) -> EspeakText:
-    """Replace kanji by their readings; without janome the text is returned unchanged."""
+def to_kana(spoken: Said) -> tuple[Said, frozenset[int]]:
+    """Replace kanji by their readings; without janome the text is returned unchanged.
+
+    Returns:
+        The text, and those of its offsets whose place in it is an estimate.
+    """
     tokenizer = japanese_tokenizer()
     if tokenizer is None:
-        return spoken
+        return spoken, frozenset()
     parts: list[str] = []
     offsets: list[int] = []
     guessed: set[int] = set()
@@ -48,7 +52,7 @@ def to_kana(spoken: EspeakText) -> EspeakText:
         offsets += (spoken.offsets[start + place] for place in _places(surface, reading))
         guessed.update(spoken.offsets[start + 1 : start + _head_length(surface)])
         was_read = is_read
-    return EspeakText("".join(parts), offsets, frozenset(guessed))
+    return Said("".join(parts), tuple(offsets)), frozenset(guessed)
 
 
 def _reading(token: Any, before: str) -> str:

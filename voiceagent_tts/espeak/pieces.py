@@ -8,12 +8,11 @@ people do.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from voiceagent_tts.core import Segment, Word
-from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.normalizer import normalize
+from voiceagent_tts.text.pieces import TextPiece
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     DASHES,
@@ -22,7 +21,7 @@ from voiceagent_tts.text.punctuation import (
     last_mark,
 )
 from voiceagent_tts.text.readings import Said, said
-from voiceagent_tts.text.words import is_spoken, split_words
+from voiceagent_tts.text.words import split_words
 
 MAX_PIECE_CHARS = 250
 """About 15 s of audio, which take about 15 ms to generate."""
@@ -34,28 +33,7 @@ _CERTAIN_CLAUSE_ENDS = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES - frozenset(".:：
 """Marks that always end a clause: a full stop or a colon may belong to an abbreviation or time."""
 
 
-@dataclass(frozen=True, slots=True)
-class EspeakPiece:
-    """A part of a segment, with its spoken text.
-
-    Attributes:
-        ends_clause: whether a speaker pauses after it.
-        segment_end: offset of the first character after the segment if this is its last piece, else
-            None.
-    """
-
-    words: tuple[Word, ...]
-    spoken: EspeakText
-    ends_clause: bool
-    segment_end: int | None
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it has nothing to speak."""
-        return not is_spoken(self.spoken.text)
-
-
-def split_pieces(segment: Segment, language: str) -> list[EspeakPiece]:
+def split_pieces(segment: Segment, language: str) -> list[TextPiece]:
     """Cut a segment after clauses, and between words where a clause is too long.
 
     A word longer than a piece is cut too; it belongs to the piece in which it begins. Lengths are
@@ -68,17 +46,15 @@ def split_pieces(segment: Segment, language: str) -> list[EspeakPiece]:
     words = split_words(segment.text, segment.char_start)
     firsts = [0, *_cuts(words, whole)]
     starts = [segment.char_start, *(words[first].char_start for first in firsts[1:])]
-    pieces: list[EspeakPiece] = []
+    pieces: list[TextPiece] = []
     for (first, last), (start, end) in zip(
         pairwise([*firsts, len(words)]), pairwise([*starts, segment.char_end]), strict=True
     ):
         ranges = list(_ranges(whole, _place(whole, start), _place(whole, end)))
         for part in ranges:
-            spoken = _part(whole, part)
             its_words = tuple(words[first:last]) if part is ranges[0] else ()
             is_last = end == segment.char_end and part is ranges[-1]
-            segment_end = end if is_last else None
-            pieces.append(EspeakPiece(its_words, spoken, ends_clause(spoken.text), segment_end))
+            pieces.append(TextPiece(its_words, _part(whole, part), end if is_last else None))
     return pieces
 
 
@@ -115,7 +91,7 @@ def _ranges(whole: Said, first: int, end: int) -> Iterator[range]:
     yield range(first, max(first, end))
 
 
-def _part(whole: Said, place: range) -> EspeakText:
+def _part(whole: Said, place: range) -> Said:
     first, last = place.start, place.stop
     text = whole.text[first:last].rstrip()
     ipa = tuple(
@@ -123,4 +99,4 @@ def _part(whole: Said, place: range) -> EspeakText:
         for span, sounds in whole.ipa
         if first <= span.start and span.stop <= last
     )
-    return EspeakText(text, whole.offsets[first : first + len(text)], ipa=ipa)
+    return Said(text, whole.offsets[first : first + len(text)], ipa)

@@ -14,9 +14,10 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp,
 from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
-from voiceagent_tts.espeak.pieces import EspeakPiece
-from voiceagent_tts.espeak.word_times import EspeakText, WordSpan, time_words
+from voiceagent_tts.espeak.word_times import WordSpan, time_words
 from voiceagent_tts.seam.segment_engine import unspoken
+from voiceagent_tts.text.pieces import TextPiece
+from voiceagent_tts.text.readings import Said
 
 _GUESS_CONFIDENCE = 0.9
 """Of a word inside a group of which espeak reports the beginning alone. 95 % of them lie within
@@ -77,7 +78,7 @@ class Speech:
 
 
 def speak(
-    library: EspeakLibrary, piece: EspeakPiece, delivery: Delivery, continues: Callable[[], bool]
+    library: EspeakLibrary, piece: TextPiece, delivery: Delivery, continues: Callable[[], bool]
 ) -> Speech | None:
     """Speak a piece as a whole; if espeak pronounces nothing of it, the speech has no samples.
 
@@ -98,7 +99,7 @@ def speak(
         return continues()
 
     voice = delivery.voice
-    spoken = _as_read(piece.spoken, voice, library)
+    spoken, guessed = _as_read(piece.said, voice, library)
     is_complete = library.synthesize(
         spoken.text,
         voice.identifier,
@@ -113,7 +114,11 @@ def speak(
     if not any(event.kind is EventType.PHONEME and not event.is_pause for event in events):
         return Speech(b"", unspoken(piece.words))
     spans = time_words(
-        piece.words, spoken, events, lambda text: len(library.phonemes(text, voice.identifier))
+        piece.words,
+        spoken,
+        events,
+        lambda text: len(library.phonemes(text, voice.identifier)),
+        guessed,
     )
     pcm = _at_24_khz(np.concatenate(chunks))
     lead = _removable_lead(pcm) if delivery.trims_lead else 0
@@ -126,19 +131,22 @@ def speak(
     )
 
 
-def can_say_ipa(piece: EspeakPiece, voice: EspeakVoice, library: EspeakLibrary) -> bool:
+def can_say_ipa(piece: TextPiece, voice: EspeakVoice, library: EspeakLibrary) -> bool:
     """Whether the voice has the sounds of all pronunciations in IPA; used as `speak` uses them."""
-    if not piece.spoken.ipa:
+    if not piece.said.ipa:
         return True
     return not voice.reads_kana_only and all(
-        library.ipa_table(voice.identifier).names_of(ipa) for _, ipa in piece.spoken.ipa
+        library.ipa_table(voice.identifier).names_of(ipa) for _, ipa in piece.said.ipa
     )
 
 
-def _as_read(spoken: EspeakText, voice: EspeakVoice, library: EspeakLibrary) -> EspeakText:
+def _as_read(
+    spoken: Said, voice: EspeakVoice, library: EspeakLibrary
+) -> tuple[Said, frozenset[int]]:
     """The text as the voice reads it: kanji as kana, and IPA as espeak's names of phonemes.
 
     IPA is left out where the voice lacks one of its sounds, and in Japanese; its letters stay.
+    Returned with it are the offsets whose place is an estimate.
     """
     if voice.reads_kana_only:
         return to_kana(replace(spoken, ipa=()))
@@ -154,11 +162,8 @@ def _as_read(spoken: EspeakText, voice: EspeakVoice, library: EspeakLibrary) -> 
         text += names
         offsets += [spoken.offsets[place.start]] * len(names)
         at = place.stop
-    if not replaced:
-        return replace(spoken, ipa=())
-    return EspeakText(
-        text + spoken.text[at:], [*offsets, *spoken.offsets[at:]], ipa=tuple(replaced)
-    )
+    read = Said(text + spoken.text[at:], (*offsets, *spoken.offsets[at:]), tuple(replaced))
+    return read, frozenset()
 
 
 def _at_24_khz(samples: npt.NDArray[np.int16]) -> bytes:

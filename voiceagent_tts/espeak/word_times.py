@@ -10,37 +10,17 @@ A word begins at its first phoneme, not at its WORD event: between the two lies 
 plosive's closure.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from voiceagent_tts.core import Word
 from voiceagent_tts.espeak.library import EventType, SpeechEvent
+from voiceagent_tts.text.readings import Said
 
 CountPhonemes = Callable[[str], int]
 """Returns the number of phonemes of a text that is spoken on its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class EspeakText:
-    """The text that espeak reads in place of a client's text.
-
-    Attributes:
-        offsets: for each of them, an offset in the client's context; non-decreasing.
-        guessed: the client's offsets whose place in `offsets` is an estimate.
-        ipa: pronunciations in IPA, by the range of the characters that they replace.
-    """
-
-    text: str
-    offsets: Sequence[int]
-    guessed: frozenset[int] = frozenset()
-    ipa: tuple[tuple[range, str], ...] = ()
-
-    def range_of(self, word: Word) -> range:
-        """Indices in `text` of the characters that speak `word`."""
-        start = bisect_left(self.offsets, word.char_start)
-        return range(start, bisect_left(self.offsets, word.char_end, start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +46,15 @@ class _Sound:
 
 def time_words(
     words: Sequence[Word],
-    spoken: EspeakText,
+    spoken: Said,
     events: Iterable[SpeechEvent],
     count_phonemes: CountPhonemes,
+    guessed: Collection[int] = (),
 ) -> list[WordSpan]:
     """Find the times of every word, in order and without overlap.
 
-    Phonemes are counted only for words that share a sound.
+    Phonemes are counted only for words that share a sound. The place of the `guessed` offsets of
+    `spoken` is an estimate.
 
     Returns:
         One span per word. A word without sound, such as one that cleaner removed, has no length and
@@ -89,7 +71,7 @@ def time_words(
         first = ranges[group.start].start
         texts = [spoken.text[first : ranges[index].stop] for index in group]
         bounds = _bounds(texts, count_phonemes)
-        spans += _divide(words[group.start : group.stop], bounds, sound, spoken.guessed)
+        spans += _divide(words[group.start : group.stop], bounds, sound, guessed)
     return spans
 
 
@@ -150,7 +132,7 @@ def _bounds(texts: Sequence[str], count_phonemes: CountPhonemes) -> list[int]:
 
 
 def _divide(
-    words: Sequence[Word], bounds: Sequence[int], sound: _Sound, guessed: frozenset[int]
+    words: Sequence[Word], bounds: Sequence[int], sound: _Sound, guessed: Collection[int]
 ) -> Iterator[WordSpan]:
     """Divide a sound at the phonemes at which its words begin.
 

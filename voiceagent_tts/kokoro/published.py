@@ -9,7 +9,7 @@ from pathlib import Path
 
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.extras import install_hint
-from voiceagent_tts.hub import ModelId, damaged_files, download_model, stored_folder
+from voiceagent_tts.hub import ModelId, check_files, download_model, stored_folder
 from voiceagent_tts.seam.events import VoiceDetails
 
 NAME = "kokoro"
@@ -99,9 +99,7 @@ def _stored() -> Files | None:
 
 def _download() -> Files:
     folder = download_model(PUBLISHED)
-    for file in damaged_files(folder):
-        file.resolve().unlink()  # so that the next attempt downloads it again
-        raise CheckpointError(f"{folder}: damaged and removed: {file.name}; try again")
+    check_files(folder)
     return _required(folder)
 
 

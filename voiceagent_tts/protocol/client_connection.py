@@ -55,12 +55,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     WordsMovedMessage,
 )
-from voiceagent_tts.protocol.refusals import (
-    ProtocolError,
-    WireState,
-    context_refusal,
-    refusal_of,
-)
+from voiceagent_tts.protocol.refusals import WireState, context_refusal, refusal_of
 
 CLOSE_CODES: dict[int, str] = {
     1000: "normal: the client asked to close, or all is done",
@@ -85,6 +80,10 @@ _SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(
 )
 
 
+class ProtocolError(VoiceAgentError):
+    """The server sent what this protocol does not allow; close the socket with 1002."""
+
+
 def parse_server_message(data: str) -> ServerMessage | None:
     """Read one text message of a server; None for a type that this version does not know.
 
@@ -92,12 +91,22 @@ def parse_server_message(data: str) -> ServerMessage | None:
         ProtocolError: it is not JSON, not a message, or a field is wrong.
     """
     try:
-        return _SERVER_MESSAGE.validate_json(data)
+        message = _SERVER_MESSAGE.validate_json(data)
     except ValidationError as error:
         refusal = refusal_of(error)
         if refusal.code is ErrorCode.UNKNOWN_TYPE:
             return None
         raise ProtocolError(f"server message: {refusal.message}") from None
+    words = message.words_final if isinstance(message, DoneMessage) else message
+    if isinstance(words, WordList):
+        _check_parallel(words)
+    return message
+
+
+def _check_parallel(words: WordList) -> None:
+    times = words.start_ms, words.end_ms, words.exact, words.confidence
+    if {len(words.words)} != set(map(len, (words.char_start, words.char_end, *times))):
+        raise ProtocolError("server message: expected lists that all have the length of words")
 
 
 def parse_audio(data: bytes) -> AudioMessage:
@@ -202,14 +211,15 @@ class ContextRecord:
     samples_received: int = 0  # of audio, at the output rate
     flushes: int = 0
     done: DoneMessage | None = None
+    final_words: list[WordTimestamp] | None = None
+    """All words, if the server knew better times of them at the end."""
     spoken_chars: int | None = None
     """Of a context that has lost its text: the characters that were spoken before."""
 
     @property
     def best_words(self) -> list[WordTimestamp]:
-        """The words with the best times known: at the end, the server may have better ones."""
-        final = self.done and self.done.words_final
-        return timestamps_of(final) if final else self.words
+        """The words with the best times known."""
+        return self.final_words or self.words
 
     @property
     def accepts_text(self) -> bool:
@@ -561,6 +571,7 @@ class ClientConnection:
     def _set_done(self, message: DoneMessage) -> None:
         record = self._unfinished(message.context_id, "done")
         record.done = message
+        record.final_words = timestamps_of(message.words_final) if message.words_final else None
         if message.reason == "idle":  # text may have been on its way
             record.text = record.text[: message.chars]
         if record.handle is not None:

@@ -23,7 +23,6 @@ from pydantic import (
     JsonValue,
     TypeAdapter,
     ValidationError,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError, from_json, to_json
 
@@ -337,16 +336,6 @@ class WordList(WireModel):
     )
     """Probability that each word begins within 200 ms of its start; version 1.0 has none."""
 
-    @model_validator(mode="after")
-    def _lists_are_parallel(self) -> Self:
-        count = len(self.words)
-        lists = (
-            self.start_ms, self.end_ms, self.char_start, self.char_end, self.exact, self.confidence
-        )  # fmt: skip
-        if any(len(values) != count for values in lists):
-            raise PydanticCustomError("parallel", "Lists should all have the length of words")
-        return self
-
     @classmethod
     def of(cls, timestamps: Iterable[WordTimestamp], **fields: str) -> Self:
         """Build a message from `timestamps`; `fields` are its other fields."""
@@ -454,9 +443,9 @@ class DoneMessage(WireModel):
     audio_ms: int
     chars: int
     """Number of code points of text that the context received."""
-    ttfa_ms: int | None
+    ttfa_ms: int | None = None
     """Time from the first text to the first audio message, in milliseconds; None without audio."""
-    gen_ms: int | None
+    gen_ms: int | None = None
     """Time from the first text to the end of the context, in milliseconds, if known."""
     words_final: WordList | None = None
     """All words again, with refined times, for subtitles."""

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 
 class RefusedMessageError(InvalidRequestError):
@@ -33,10 +33,6 @@ class RefusedMessageError(InvalidRequestError):
         super().__init__(message, code=code)
         self.context_id = context_id
         self.refuses_open = refuses_open
-
-
-class ProtocolError(VoiceAgentError):
-    """The server sent what this protocol does not allow; close the socket with 1002."""
 
 
 def refusal_of(error: ValidationError) -> RefusedMessageError:

@@ -65,8 +65,6 @@ _HASH_BYTES = 8
 MAX_HANDLE = 0xFFFF
 """Largest handle of a context in binary messages; a socket never uses a handle twice."""
 
-NO_MORE_CONTEXTS = "this socket accepts no more contexts; open another socket"
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -230,7 +228,8 @@ class ServerConnection:
     def _refuse_if_full(self, context_id: str) -> None:
         most = self._limits.max_contexts
         if self._is_draining or self._handles_used == MAX_HANDLE:
-            self._refuse_open(context_id, ErrorCode.DRAINING, NO_MORE_CONTEXTS)
+            sentence = "this socket accepts no more contexts; open another socket"
+            self._refuse_open(context_id, ErrorCode.DRAINING, sentence)
         # Cancelled contexts do not count against the maximum, but they cannot be piled up either.
         if sum(not context.is_cancel_requested for context in self._contexts.values()) >= most:
             sentence = f"expected at most {most} contexts open on one socket"
@@ -429,14 +428,7 @@ class ServerConnection:
         """Answer to a message that `receive` refused: `error`, and `done` for a refused open."""
         answer, context_id = self.error(error, error.context_id), error.context_id
         if error.refuses_open and context_id is not None:
-            done = DoneMessage(
-                context_id=context_id,
-                reason="error",
-                audio_ms=0,
-                chars=0,
-                ttfa_ms=None,
-                gen_ms=None,
-            )
+            done = DoneMessage(context_id=context_id, reason="error", audio_ms=0, chars=0)
             answer += self.dialect.write(done)
         return answer
 

@@ -52,6 +52,9 @@ class Aligned:
 
 AlignEvent = Aligned | Done | Cancelled | Failed
 
+KINDS = {kind.__name__: kind for kind in (Follow, Expect, Finish, Aligned)}
+"""The messages that only aligners exchange, by name."""
+
 AlignInbox = Callable[[], list[AlignCommand]]
 """Returns the commands that have arrived since the last call; never blocks."""
 

@@ -91,13 +91,6 @@ class Words:
     another context. No aligner needs that audio; `words` is empty where their times are unknown."""
 
 
-INSTRUCT_IGNORED = (
-    "this voice follows no instruction, so `instruct` has no effect; leave it out, or choose a "
-    "voice whose `takes_instruct` is true in GET /v1/audio/voices"
-)
-"""Message of engines that take no instruction (`WarningCode.INSTRUCT_IGNORED`)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Warned:
     """Output is degraded; sent once per code and context.

@@ -35,7 +35,6 @@ from voiceagent_tts.seam.commands import (
 )
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import (
-    INSTRUCT_IGNORED,
     AudioStep,
     Cancelled,
     Capabilities,
@@ -47,6 +46,11 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 from voiceagent_tts.seam.failing import failing
+
+_INSTRUCT_IGNORED = (
+    "this voice follows no instruction, so `instruct` has no effect; leave it out, or choose a "
+    "voice whose `takes_instruct` is true in GET /v1/audio/voices"
+)
 
 UNSPOKEN_CONFIDENCE = 0.9
 """Of a word without a sound, such as one in another script."""
@@ -300,7 +304,7 @@ class SegmentEngine(ABC, Generic[R]):
             _check_speed(command.options.speed)
         row = self._rows[command.context] = self._open_row(command)
         if command.options.instruct and not self.takes_instruct:
-            self._warn(row, WarningCode.INSTRUCT_IGNORED, INSTRUCT_IGNORED)
+            self._warn(row, WarningCode.INSTRUCT_IGNORED, _INSTRUCT_IGNORED)
         self._add_text(row, command)
 
     def _append(self, command: Append) -> None:

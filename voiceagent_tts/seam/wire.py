@@ -11,18 +11,20 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import EngineError, ErrorCode
-from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
 from voiceagent_tts.seam.commands import Command
 from voiceagent_tts.seam.events import Event
 
-Message = Command | Event | AlignCommand | AlignEvent
+if TYPE_CHECKING:
+    from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
+
+Message: TypeAlias = "Command | Event | AlignCommand | AlignEvent"
 
 _CODES: tuple[Any, ...] = (ErrorCode, WarningCode)
-_KINDS = {kind.__name__: kind for kind in get_args(Message)}
+_KINDS = {kind.__name__: kind for kind in get_args(Command | Event)}
 
 _Decoder = Callable[[Any, Sequence[bytes]], Any]
 """Makes a value of what JSON has in its place, and of the raw parts."""
@@ -62,7 +64,11 @@ def decode(parts: Sequence[bytes]) -> Message:
 
 @cache
 def _of_kind(name: str) -> _Decoder:
-    return _of_dataclass(_KINDS[name])
+    if name in _KINDS:
+        return _of_dataclass(_KINDS[name])
+    from voiceagent_tts.seam.aligner_messages import KINDS  # here: some engines need no aligner
+
+    return _of_dataclass(KINDS[name])
 
 
 @cache

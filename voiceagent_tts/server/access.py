@@ -1,90 +1,68 @@
-"""Keys and limits of a server whose settings ask for some, and the Redis that servers share.
+"""What the core asks of the keys and limits of a server, which a plugin has.
 
-Other servers do not load this module: every client that reaches them may do everything.
+Without any, each client that reaches the server may do everything.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Protocol
 
-from starlette.datastructures import Headers
 from starlette.types import Scope as AsgiScope
 
-from voiceagent_tts.access.callers import audit
-from voiceagent_tts.access.key_store import KeyChange, KeyRing
-from voiceagent_tts.access.keys import Key, Scope
-from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, UnauthorizedError
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
-    from voiceagent_tts.access.limiter import Limiter
-
-_REFRESH_S = 1.0
-"""Time between two readings of the keys; docs/keys.md promises two seconds."""
-_BEARER_SUBPROTOCOL = "bearer."
-_SCHEMES = ("bearer", "api-key")  # the second is Baseten's
-_ANY_SCOPE = ("/v1/usage", "/openapi.json")
-"""Paths that every key may read; `/v1/usage` shows a key its own usage."""
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.server.callers import Caller
 
 
-class Access:
-    """Checks keys and their scopes; starts and ends what counts for limits.
+class Admission(Protocol):
+    """The permission of one context: charges its text, and its audio when it ends."""
 
-    Args:
-        settings: which keys, limits and Redis.
-        on_end: called with the ids of keys that may not speak any more, and the reasons.
+    def defer_charge(self, chars: int) -> bool:
+        """Note text that is charged with later text; return False if it must be charged first."""
+        ...
 
-    Attributes:
-        keys: the keys; none are needed where the settings have only limits.
-        redis: what servers share; None for a server of its own.
-        limiter: limits contexts; None where no setting limits any.
-    """
+    async def charge(self, chars: int) -> None:
+        """Charge text before it is spoken.
 
-    def __init__(
-        self, settings: Settings, on_end: Callable[[Mapping[str, UnauthorizedError]], None]
+        Raises:
+            OverloadedError: a limit is reached (`rate_limited`); nothing of this text is charged.
+            InvalidRequestError: the text is longer than the limit (`text_too_long`).
+        """
+        ...
+
+    def charge_in_background(
+        self, chars: int, on_refusal: Callable[[VoiceAgentError], None]
     ) -> None:
-        self._settings = settings
-        self._on_end = on_end
-        self.keys = KeyRing(settings, self._note_key_change)
-        self.redis = _redis_of(settings)
-        self.limiter = _limiter_of(settings, self.keys, self.redis)
-        self._tasks: list[asyncio.Task[None]] = []
+        """Charge text that is already being spoken, without waiting."""
+        ...
+
+    def free_row(self) -> None:
+        """Note that the context occupies no row of a worker any more; idempotent."""
+        ...
+
+    def end(self, audio_s: float = 0.0, *, has_row: bool = False) -> None:
+        """Charge the audio and the rest of the text, and end the context; idempotent.
+
+        Args:
+            audio_s: audio that the context has used.
+            has_row: whether it counts as open until `free_row` is called, if it was not.
+        """
+        ...
+
+
+class Access(Protocol):
+    """The keys and limits of a server whose settings name some."""
+
+    @property
+    def key_ids(self) -> list[str]:
+        """The ids of all keys."""
+        ...
 
     async def start(self) -> None:
         """Read the keys, and watch them."""
-        await self.keys.start()
-        if self.limiter is not None:
-            self._tasks.append(asyncio.create_task(self.limiter.run()))
-        if self._settings.keys:
-            self._tasks.append(asyncio.create_task(self._keep_fresh()))
-
-    async def _keep_fresh(self) -> None:
-        while True:
-            await asyncio.sleep(_REFRESH_S)
-            await self.keys.reload()
-
-    def _note_key_change(self, change: KeyChange) -> None:
-        for event, keys in (
-            ("key_added", change.added),
-            ("key_removed", change.removed),
-            ("key_changed", change.changed),
-        ):
-            for key in keys:
-                audit(event, **_described(key))
-        self._on_end(_errors_of(change))
+        ...
 
     async def close(self) -> None:
-        """Finish what is being counted."""
-        for task in self._tasks:
-            task.cancel()
-            await asyncio.wait({task})
-        if self.limiter is not None:
-            await self.limiter.close()
-        await self.keys.close()
-        if self.redis is not None:
-            await self.redis.aclose()
+        """Finish what is being counted; no context is open."""
+        ...
 
     def key_id_of(self, request: AsgiScope, query_key: str | None) -> str | None:
         """The id of the key that a client has sent; None on a server without keys.
@@ -92,20 +70,11 @@ class Access:
         Raises:
             UnauthorizedError: it has sent none, or one that is not known.
         """
-        if not self._settings.needs_key:
-            return None
-        offered = _key_of(request) or query_key
-        key = self.keys.find(offered or "")
-        if offered is None or key is None:
-            raise UnauthorizedError(
-                "expected an API key: `Authorization: Bearer KEY`, `X-API-Key: KEY`, or the "
-                "WebSocket subprotocol `bearer.KEY`"
-            )
-        return key.id
+        ...
 
     def lacks_key(self, request: AsgiScope) -> bool:
         """Whether a request needs a key and has none in its headers."""
-        return self._settings.needs_key and _key_of(request) is None
+        ...
 
     def check_scope(self, key_id: str | None, method: str, path: str) -> None:
         """Refuse a request whose key may not use a route.
@@ -114,82 +83,31 @@ class Access:
             UnauthorizedError: the key was revoked (`unauthorized`), or lacks the scope
                 (`forbidden`).
         """
-        if key_id is None or not self._settings.needs_key:
-            return
-        key = self.keys.get(key_id)
-        if key is None:
-            raise UnauthorizedError("this key was revoked")
-        needed = scope_of(method, path)
-        if needed is not None and needed not in key.scopes:
-            raise _scope_error(key, needed)
+        ...
 
     def sees_callers(self, request: AsgiScope) -> bool:
         """Whether a request that needs no key may learn what all callers do: that of an admin."""
-        key = self.keys.find(_key_of(request) or "")
-        return not self._settings.needs_key or (key is not None and key.is_admin)
+        ...
 
+    def is_admin(self, key_id: str) -> bool:
+        """Whether a key may see and do everything; False for one that was revoked."""
+        ...
 
-def _redis_of(settings: Settings) -> "Redis | None":
-    if settings.redis is None:
-        return None
-    from voiceagent_tts.access.redis_server import connect
+    def name_of(self, key_id: str) -> str | None:
+        """What a key is for; None for one that was revoked."""
+        ...
 
-    return connect(settings.redis)
+    def clone_filter(self, key_id: str) -> Callable[[str], bool]:
+        """Return what says whether a key may know of a clone, by the name of its file."""
+        ...
 
+    async def admit(self, caller: Caller, chars: int) -> Admission | None:
+        """Admit a context with `chars` characters so far, which are not charged; None: no limits.
 
-def _limiter_of(settings: Settings, keys: KeyRing, redis: "Redis | None") -> "Limiter | None":
-    general = settings.key_limits.given or settings.ip_limits.given
-    if not general and settings.keys is None and redis is None:
-        return None
-    from voiceagent_tts.access.limiter import Limiter, RedisLimits
-
-    return Limiter(settings, keys, None if redis is None else RedisLimits(redis))
-
-
-def _described(key: Key) -> dict[str, Any]:
-    return {
-        "key_id": key.id,
-        "name": key.name,
-        "scopes": key.listed_scopes,
-        "limits": key.limits.given,
-    }
-
-
-def _errors_of(change: KeyChange) -> dict[str, UnauthorizedError]:
-    """The errors of the keys that were revoked or lost the scope `speak`, by their ids."""
-    silent = [key for key in change.changed if Scope.SPEAK not in key.scopes]
-    errors = {key.id: UnauthorizedError("this key was revoked") for key in change.removed}
-    return errors | {key.id: _scope_error(key, Scope.SPEAK) for key in silent}
-
-
-def scope_of(method: str, path: str) -> Scope | None:
-    """Return the scope that a route needs; None if any key will do.
-
-    Paths that are not named here need `speak`, also those that do not exist.
-    """
-    if path in ("/metrics", "/v1/cache"):
-        return Scope.ADMIN
-    if path.startswith("/v1/audio/voice") and (method, path) != ("GET", "/v1/audio/voices"):
-        return Scope.VOICES_WRITE
-    return None if path in _ANY_SCOPE else Scope.SPEAK
-
-
-def _scope_error(key: Key, needed: Scope) -> UnauthorizedError:
-    return UnauthorizedError(
-        f"expected a key with the scope {needed}, got one with {', '.join(key.listed_scopes)}; "
-        f"make one with `voiceagent-tts keys create NAME --scope {needed}`",
-        code=ErrorCode.FORBIDDEN,
-    )
-
-
-def _key_of(request: AsgiScope) -> str | None:
-    headers = Headers(scope=request)
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    if scheme.lower() in _SCHEMES:
-        return key.strip()
-    if key := headers.get("x-api-key") or headers.get("xi-api-key"):
-        return key
-    for subprotocol in request.get("subprotocols", ()):
-        if subprotocol.startswith(_BEARER_SUBPROTOCOL):
-            return subprotocol.removeprefix(_BEARER_SUBPROTOCOL)
-    return None
+        Raises:
+            OverloadedError: a limit is reached (`rate_limited`), or Redis is away and the settings
+                refuse contexts meanwhile (`overloaded`).
+            InvalidRequestError: the text is longer than a limit (`text_too_long`).
+            UnauthorizedError: the key was revoked.
+        """
+        ...

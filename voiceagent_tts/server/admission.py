@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import structlog
 
-from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.core import samples_to_ms
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.messages import SpeechFields
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
@@ -26,7 +26,7 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 if TYPE_CHECKING:
-    from voiceagent_tts.access.limiter import Admission, Limiter
+    from voiceagent_tts.server.access import Access, Admission
 
 _PREPARE_EVERY_S = 0.05  # for one caller; no limit of a key counts preparations
 _MAX_ANNOUNCED = 64  # contexts that one caller has announced; newer ones displace the oldest
@@ -84,12 +84,10 @@ class AdmittedContext:
 class ContextOpener:
     """Opens the contexts of all callers."""
 
-    def __init__(
-        self, synthesizer: Synthesizer, limiter: "Limiter | None", metrics: Metrics
-    ) -> None:
+    def __init__(self, synthesizer: Synthesizer, access: "Access | None", metrics: Metrics) -> None:
         self._metrics = metrics
         self._synthesizer = synthesizer
-        self._limiter = limiter
+        self._access = access
         self.on_request: list[Callable[[Origin, ContextOptions], ContextOptions]] = []
         """Receive each request for a context, and may change its options."""
         self.observers: list[ContextObserver] = []
@@ -134,8 +132,8 @@ class ContextOpener:
         options = replace(options, owner=origin.caller.key_id)
         for change in self.on_request:
             options = change(origin, options)
-        if (clones := self._synthesizer.voices.clones_alone) is not None:
-            await asyncio.to_thread(clones.known_names)  # the default voice is a clone
+        if (read_clones := self._synthesizer.voices.read_clones) is not None:
+            await asyncio.to_thread(read_clones)
         with self._metrics.contexts_waiting.track_inprogress():
             try:
                 return await self._admit(origin, options, on_event, chars)
@@ -158,8 +156,8 @@ class ContextOpener:
         chars: int,
     ) -> AdmittedContext:
         admission: Admission | None = None
-        if self._limiter is not None:
-            admission = await self._limiter.admit(origin.caller, chars)
+        if self._access is not None:
+            admission = await self._access.admit(origin.caller, chars)
         try:
             context = await self._synthesizer.open(
                 options,

@@ -56,10 +56,10 @@ def create_app(state: ServerState) -> FastAPI:
         "docs/plugins.md.",
         docs_url=None,  # the plugin `page` has one that loads nothing from other sites
         redoc_url=None,
-        openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
+        openapi_url=None,  # the plugin `openapi` makes one in a thread: it takes 60 ms
     )
     app.state.server = state
-    app.state.hooks = hooks = ServerHooks(app, state, ["/health"], {}, [])
+    app.state.hooks = hooks = ServerHooks(app, state, ["/health", "/health/*"], {}, [])
     _add_middleware(app, hooks)
     answer_errors(app, state)
     app.include_router(routes.router)

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope as AsgiScope
 
-from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.settings.network import LOOPBACK
 
 if TYPE_CHECKING:

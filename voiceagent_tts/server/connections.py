@@ -20,8 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from voiceagent_tts.access.callers import network_of
 from voiceagent_tts.server.auth import owner_of
+from voiceagent_tts.server.callers import network_of
 from voiceagent_tts.server.state import CLOSE_GRACE_S
 from voiceagent_tts.synthesizer.segments import Turns
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -27,9 +27,6 @@ from voiceagent_tts.seam.engine_kind import engine_kinds
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
-
-if TYPE_CHECKING:
-    from voiceagent_tts.server.access import Access
 
 _WORKER_METRICS = {
     "busy_seconds_total": "Time spent in steps.",
@@ -213,6 +210,9 @@ class Metrics:
             ["route", "status"],
         )
         self.jobs = counter("tts_jobs", "Jobs that have ended here.", ["status"])
+        self.keys = gauge("tts_keys", "API keys that are accepted.")
+        self.keys_stale = gauge("tts_keys_stale", "1 while the keys cannot be read again.")
+        self.limits_shared = gauge("tts_limits_shared", "1 while limits are counted in Redis.")
 
     def _add_reactions(self) -> None:
         reactions = partial(self._histogram, buckets=_REACTION_BUCKETS_S)
@@ -259,16 +259,6 @@ class Metrics:
             ["aligner"],
             buckets=_LAG_BUCKETS_S,
         )
-
-    def watch_access(self, access: "Access | None") -> None:
-        """Register the gauges of keys and limits, which are read when metrics are rendered."""
-        keys = self._gauge("tts_keys", "API keys that are accepted.")
-        stale = self._gauge("tts_keys_stale", "1 while the keys cannot be read again.")
-        shared = self._gauge("tts_limits_shared", "1 while limits are counted in Redis.")
-        if access is not None:
-            keys.set_function(lambda: len(access.keys))
-            stale.set_function(lambda: access.keys.problem is not None)
-            shared.set_function(lambda: access.limiter is not None and access.limiter.is_shared)
 
     def observe(self, report: ContextReport) -> None:
         """Count a context that has ended."""

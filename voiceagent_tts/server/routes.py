@@ -1,4 +1,4 @@
-"""Routes of the core: health checks, metrics, the OpenAPI document and the list of voices.
+"""Routes of the core: health checks, metrics and the list of voices.
 
 Any answer to a health check shows that the event loop runs.
 """
@@ -60,14 +60,6 @@ async def health(request: Request) -> dict[str, Any]:
         **(counts if sees_callers else {}),
         "workers": workers,
     }
-
-
-@router.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
-async def document(request: Request) -> Response:
-    """Answer with the OpenAPI document."""
-    from voiceagent_tts.server.openapi import made_document  # here: few clients ask for it
-
-    return Response(await made_document(request.app), media_type="application/json")
 
 
 @router.get("/metrics", tags=["operations"])

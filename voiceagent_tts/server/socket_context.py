@@ -29,7 +29,7 @@ from voiceagent_tts.core import (
     ms_to_samples,
     samples_to_ms,
 )
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     ContextEnd,
     ContextFlush,
@@ -46,7 +46,6 @@ from voiceagent_tts.synthesizer.events import (
     ContextAnswer,
     ContextCancelled,
     ContextDone,
-    ContextEvent,
     ContextFailed,
     ContextFlushed,
     ContextWarned,
@@ -54,6 +53,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWordsMoved,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.segments import too_long
 from voiceagent_tts.text.cut import TimedText
 
 Input = ContextText | ContextFlush | ContextEnd
@@ -188,7 +188,7 @@ class SocketContext:
     @property
     def queued_bytes(self) -> int:
         """Bytes of audio that wait to be sent."""
-        return 0 if self._writer is None else self._writer.queued_bytes
+        return 0 if self._writer is None else self._writer.audio.queued_bytes
 
     # Work that may wait.
 
@@ -311,7 +311,7 @@ class ContextWriter:
         self._sends_words = message.timestamps == "word"
         self._format = message.audio
         self._output = OutputStream(message.audio.encoding, message.audio.sample_rate)
-        self._audio = MessageQueue()
+        self.audio = MessageQueue()  # waits to be sent
         self._sample_offset = 0  # at the client's rate
         self._after_audio: ContextDone | None = None
         self._waiting_chars = 0  # of text that the context had not received when it was cancelled
@@ -323,7 +323,7 @@ class ContextWriter:
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
-            self._audio = MessageQueue()  # audio that is being filtered goes into the old one
+            self.audio = MessageQueue()  # audio that is being filtered goes into the old one
             self._is_filtering = False
             self._waiting_chars = len(waiting_text)
             played_samples = None if played_ms is None else ms_to_samples(played_ms)
@@ -336,18 +336,18 @@ class ContextWriter:
         size, but never waits for more.
         """
         while True:
-            if self._audio.queued_bytes and not self.context.has_words_next:
+            if self.audio.queued_bytes and not self.context.has_words_next:
                 return self._audio_message()
             if self._is_filtering and not self.context.has_words_next:
                 return None  # later events must follow the audio
-            event = self._after_audio or self._next_event()
+            event = self._after_audio or self.context.next_event()
             if event is None:
                 return None
             match event:
                 case AudioChunk(pcm=pcm):
                     self._filter(pcm)
                 case ContextDone() if event.reason != "cancelled" and self._after_audio is None:
-                    self._audio.push(self._output.finish())
+                    self.audio.push(self._output.finish())
                     self._after_audio = event
                 case ContextDone():
                     self.done = event
@@ -358,34 +358,22 @@ class ContextWriter:
                     if messages := self._encode(event):
                         return Outgoing(messages)
 
-    def _next_event(self) -> ContextEvent | None:
-        """The context's next event; its reader closes a context that has ended."""
-        event = self.context.next_event()
-        if event is None and self.context.is_read:
-            return self.context.close()
-        return event
-
     def _filter(self, pcm: bytes) -> None:
         """Filter `pcm` and the audio queued after it, up to about one message."""
         pieces, size_bytes = [pcm], len(pcm)
         while size_bytes < MAX_MESSAGE_PCM_BYTES and self.context.has_audio_next:
-            following = self._next_event()
+            following = self.context.next_event()
             assert isinstance(following, AudioChunk)
             pieces.append(following.pcm)
             size_bytes += len(following.pcm)
         self._is_filtering = True
-        self._delivered.filter(b"".join(pieces), functools.partial(self._on_filtered, self._audio))
+        self._delivered.filter(b"".join(pieces), functools.partial(self._on_filtered, self.audio))
 
     def _on_filtered(self, audio: MessageQueue, pcm: bytes) -> None:
         audio.push(self._output.push(pcm))
-        if audio is self._audio:
+        if audio is self.audio:
             self._is_filtering = False
             self._socket.mark_ready(self._context_id)
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of audio that wait to be sent."""
-        return self._audio.queued_bytes
 
     def _observe_cancel(self) -> None:
         if self._cancelled_at is not None:
@@ -399,7 +387,7 @@ class ContextWriter:
         self.context.sent(samples)
 
     def _audio_message(self) -> Outgoing:
-        pcm = self._audio.pop()
+        pcm = self.audio.pop()
         assert pcm is not None
         start = self._sample_offset
         self._sample_offset += len(pcm) // self._format.bytes_per_sample
@@ -484,11 +472,8 @@ class _Inbox:
     def put(self, message: Input) -> None:
         chars = self._chars + _chars_of(message)
         if chars > self._max_chars and not isinstance(message, ContextEnd):
-            raise InvalidRequestError(
-                f"expected at most {self._max_chars} characters waiting to be spoken, got {chars}; "
-                "send the rest once audio has arrived",
-                code=ErrorCode.TEXT_TOO_LONG,
-            )
+            most = f"{self._max_chars} characters waiting to be spoken, got {chars}"
+            raise too_long(f"{most}; send the rest once audio has arrived")
         self._messages.append(message)
         self._chars = chars
 

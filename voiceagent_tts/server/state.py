@@ -15,7 +15,6 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import Scope as AsgiScope
 
 from voiceagent_tts import __version__
-from voiceagent_tts.access.callers import Caller, audit
 from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import (
@@ -25,9 +24,11 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
+from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.seam.engine_kind import WorkerSpec, kind_of
 from voiceagent_tts.server.admission import ContextOpener
+from voiceagent_tts.server.callers import Caller, audit
 from voiceagent_tts.server.held import RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.watchdog import Watchdog
@@ -37,11 +38,9 @@ from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
 
 if TYPE_CHECKING:
-    from voiceagent_tts.access.keys import Key
     from voiceagent_tts.clones import SeenClones, VoiceFolder
     from voiceagent_tts.lexicon import Entries
     from voiceagent_tts.server.access import Access
-    from voiceagent_tts.server.voice_records import VoiceRecords
     from voiceagent_tts.word_times.processes import Aligners
 
 SLOW_CONSUMER_S = 15.0  # time after which a WebSocket that does not read is closed (4008)
@@ -96,16 +95,16 @@ class ServerState:
         """Read the lexicon of the server, and build its parts.
 
         Raises:
-            InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis,
-                certificates or folders that cannot be used.
+            InvalidRequestError: the lexicon has a mistake, or the settings name keys, limits, a
+                Redis or folders that cannot be used.
         """
         _check_folders(settings)
         self.settings = settings
         self.metrics = Metrics()
-        self.access = self._make_access()  # keys and limits; None on a server without any
+        self.access = self._make_access()
+        """Keys and limits; None on a server without any, whose callers may do everything."""
         self.synthesizer = self._make_synthesizer()
-        limiter = None if self.access is None else self.access.limiter
-        self.opener = ContextOpener(self.synthesizer, limiter, self.metrics)
+        self.opener = ContextOpener(self.synthesizer, self.access, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
@@ -117,6 +116,10 @@ class ServerState:
         """Changes whole files before clients receive them."""
         self.new_voices: Callable[[], dict[str, bool]] = _no_new_voices
         """Says which voices can be made now: `can_clone`, `can_design`."""
+        self.listed_clones: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+        """Says what is listed of clones, by the names of their files: `voice_id`, `tag`."""
+        self.find_clone: Callable[[str], str | None] = lambda voice_id: None
+        """Finds the name of a clone's file by another id than its name."""
         self.on_start: list[Callable[[], Awaitable[None]]] = []  # called once the engine works
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
         """Called when a drain begins: ends work that no client waits for."""
@@ -130,9 +133,12 @@ class ServerState:
         has_limits = settings.key_limits.given or settings.ip_limits.given
         if not (settings.needs_key or has_limits or settings.redis):
             return None
-        from voiceagent_tts.server.access import Access
-
-        return Access(settings, self._end_keys)
+        for plugin in plugin_modules("access"):
+            return plugin.access_of(settings, self.metrics, self._end_keys)
+        raise InvalidRequestError(
+            "expected none of keys, api_keys, key_limits, ip_limits and redis on a server without "
+            "the plugin keys"
+        )
 
     def _make_synthesizer(self) -> Synthesizer:
         settings, observe_abort = self.settings, self.metrics.engine_abort.observe
@@ -164,13 +170,12 @@ class ServerState:
         audit(
             "server_started",
             version=__version__,
-            keys=[] if self.access is None else self.access.keys.ids,
+            keys=[] if self.access is None else self.access.key_ids,
             key_limits=self.settings.key_limits.given,
             ip_limits=self.settings.ip_limits.given,
         )
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
-        self.metrics.watch_access(self.access)
         self.metrics.sockets_open.set_function(lambda: len(self.sessions))
         self.metrics.send_queue.set_function(
             lambda: sum(session.send_queue_bytes for session in self.sessions)
@@ -201,33 +206,26 @@ class ServerState:
         """Whether new contexts can be opened: the engine works and the server does not drain."""
         return self.watchdog.is_healthy and not self.is_draining
 
-    def key(self, key_id: str | None) -> "Key | None":
-        """The key of this id; None on a server without keys, or if it was revoked."""
-        return None if self.access is None or key_id is None else self.access.keys.get(key_id)
-
     def is_admin(self, key_id: str | None) -> bool:
         """Whether a caller may see and do everything, as on a server without keys."""
-        key = self.key(key_id)
-        return key_id is None or (key is not None and key.is_admin)
+        return key_id is None or (self.access is not None and self.access.is_admin(key_id))
 
     @cached_property
-    def voice_records(self) -> "VoiceRecords":
-        """The records of cloned voices; loaded where an engine speaks clones, or a plugin asks."""
-        from voiceagent_tts.clones import VoiceFolder
-        from voiceagent_tts.server.voice_records import VoiceRecords
-
-        return VoiceRecords(VoiceFolder(self.settings.clones_folder))
-
-    @property
     def clones(self) -> "VoiceFolder":
-        """The cloned voices."""
-        return self.voice_records.clones
+        """The cloned voices; loaded where an engine speaks clones, or a plugin asks."""
+        from voiceagent_tts.clones import VoiceFolder
+
+        return VoiceFolder(self.settings.clones_folder)
 
     def clones_of(self, key_id: str | None) -> "SeenClones":
         """The clones that a key may know of; None on a server without keys."""
-        from voiceagent_tts.server.voice_records import Viewer
+        from voiceagent_tts.clones import SeenClones
 
-        return self.voice_records.seen_by(Viewer(key_id, self.is_admin(key_id)))
+        if key_id is None:
+            return SeenClones(self.clones, of_id=self.find_clone)
+        assert self.access is not None, "no other server has keys"
+        is_seen = self.access.clone_filter(key_id)
+        return SeenClones(self.clones, key_id, is_seen, self.find_clone)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -362,9 +360,9 @@ class ServerHooks:
     Attributes:
         app: takes routes, and `websocket.add_socket` takes sockets.
         state: what all routes share; its attributes are hooks, as are `opener.on_request`,
-            `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
-            `voice_records.find_id`.
-        open_paths: paths that need no key, with all paths below them.
+            `opener.observers`, `synthesizer.before_open`, `synthesizer.proxy` and
+            `synthesizer.find_lexicon`.
+        open_paths: paths that need no key; one that ends with `/*` stands for all below it.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; the first that has a path, else OpenAI's.
     """
@@ -376,9 +374,9 @@ class ServerHooks:
     error_forms: list[ErrorForm]
 
     def is_open(self, path: str) -> bool:
-        """Whether a path needs no key; nothing is below the page at `/`."""
+        """Whether a path needs no key."""
         return any(
-            path == each or (each != "/" and path.startswith(f"{each}/"))
+            path == each or (each.endswith("/*") and path.startswith(each[:-1]))
             for each in self.open_paths
         )
 

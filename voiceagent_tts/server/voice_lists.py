@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
@@ -12,9 +12,6 @@ from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.voices import ALIASES, Voice, VoiceBook
-
-if TYPE_CHECKING:
-    from voiceagent_tts.server.voice_records import VoiceRecord
 
 _Make = Callable[[ServerState, str | None], Any]
 
@@ -85,11 +82,10 @@ class VoiceLists:
 
 
 def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
-    """The voices of a key; reads the file of each clone."""
-    book = state.synthesizer.voices_of(key_id)
+    """The voices of a key; may read a file for each clone."""
+    book = state.synthesizer.voices.seen_by(key_id)
     voices = listed(book)
-    has_clones = any(voice.stored for voice in voices)
-    records = state.voice_records.voices() if has_clones else {}
+    clones = state.listed_clones() if any(voice.stored for voice in voices) else {}
     capabilities = {
         name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
     }
@@ -107,16 +103,11 @@ def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
                 ),
                 "takes_instruct": capabilities[voice.worker].takes_instruct,
                 "needs_instruct": capabilities[voice.worker].needs_instruct,
-                "voice_id": _field(records, voice, "id"),
-                "tag": _field(records, voice, "tag"),
+                "voice_id": None,
+                "tag": None,
+                **clones.get(voice.stored, {}),
             }
             for voice in voices
         ],
         **state.new_voices(),
     }
-
-
-def _field(records: "dict[str, VoiceRecord]", voice: ListedVoice, field: str) -> str | None:
-    """A field of a clone's record; None for a clone without one, and for other voices."""
-    record = records.get(voice.stored)
-    return None if record is None else getattr(record, field)

@@ -18,7 +18,6 @@ import structlog
 from fastapi import FastAPI, Request, Response, WebSocket, WebSocketDisconnect
 from starlette.exceptions import HTTPException
 
-from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ, TRACEPARENT, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
@@ -47,6 +46,7 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server import auth
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.error_answers import error_response, log_if_unexpected, refused_request
 from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.request_log import log_request, path_of, request_id_of

@@ -11,7 +11,7 @@
 6. `next_event` returns words, audio within the credit and answers; `sent` reports which audio has
    left.
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
-   was heard and what was not. The reader of the last event calls `close`.
+   was heard and what was not. `ContextDone` is the last event.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -30,6 +30,7 @@ from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
     Cut,
+    CutBasis,
     Pause,
     PlayoutClock,
     WarningCode,
@@ -37,7 +38,6 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
-from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -60,7 +60,6 @@ from voiceagent_tts.synthesizer.segments import (
     QueuedSegment,
     TextPart,
     Turns,
-    ipa_warning,
     too_long,
 )
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, MakeWords, Words
@@ -69,7 +68,7 @@ from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
-    from voiceagent_tts.audio.changed_clock import ChangedClock
+    from voiceagent_tts.seam.aligner_messages import AlignEvent
 
 STEPS_AT_ONCE = 3  # in one iteration of the event loop: each speaks one segment and takes 1 ms
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
@@ -86,7 +85,7 @@ class ContextState(IntEnum):
     OPEN = auto()  # accepts text
     FINISHING = auto()  # accepts no more text; some audio is missing
     GENERATED = auto()  # all audio is here; some words are missing, or may get better times
-    ENDED = auto()  # its reader takes the queued events, then closes it
+    ENDED = auto()  # its reader takes the queued events
     CLOSED = auto()  # reported; there are no more events
 
 
@@ -158,9 +157,17 @@ def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
     return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
-def _changed_clock(request: ContextRequest) -> "ChangedClock | None":
+def _intake_of(request: ContextRequest, limits: Limits) -> Intake:
+    if not (request.lexicons or request.options.has_markup):
+        return Intake(request, limits)
+    from voiceagent_tts.synthesizer.masked_intake import MaskedIntake  # here: most need none
+
+    return MaskedIntake(request, limits)
+
+
+def _listener_of(request: ContextRequest) -> ListenerClock:
     if request.stretch == 1.0 and not request.options.has_markup:
-        return None
+        return ListenerClock()
     from voiceagent_tts.audio.changed_clock import ChangedClock  # here: most contexts need none
 
     return ChangedClock(request.stretch)
@@ -169,8 +176,8 @@ def _changed_clock(request: ContextRequest) -> "ChangedClock | None":
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
-    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event` and
-    `close`, or iterate; report each audio chunk that has left with `sent`.
+    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event`, or
+    iterate; report each audio chunk that has left with `sent`.
 
     Args:
         make_words: makes the words where the engine does not report them; None where it does.
@@ -208,14 +215,13 @@ class Context:
         self._error_code: ErrorCode | None = None
         self._cached_segments = 0
 
+        self._listener = _listener_of(request)  # it may fail, and no row is taken yet
         self._clock = PlayoutClock()
-        self._intake = Intake(request, limits)
+        self._intake = _intake_of(request, limits)
         self._turns = turns or Turns(STEPS_AT_ONCE)
         self._owner = owner
         self._waits_for_turn = False
         self._counted_surplus = 0
-        self._changed = _changed_clock(request)  # it may fail, and no row is taken yet
-        self._listener = self._changed or ListenerClock()
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         clocks, verbatim = (self._clock, self._listener), self._intake.verbatim
         if make_words is None:
@@ -354,8 +360,7 @@ class Context:
             case QueuedSegment():
                 self._speak_segment(part, now)
             case Pause():
-                if self._changed is not None:
-                    self._changed.expect_break(part)
+                self._listener.expect_break(part)
                 self._complete_text(part.char_end)
             case Flush():
                 self._complete_text(part.char_end)
@@ -378,6 +383,8 @@ class Context:
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
         if segment.readings and not self._speaker.request.reads_ipa:
+            from voiceagent_tts.synthesizer.masked_intake import ipa_warning  # here: few have IPA
+
             self._warn(ipa_warning(segment, self._intake))
         if self._speaker.request.languages:
             least_chars = _CHECKED_CHARS if queued.is_growing else 1
@@ -427,7 +434,7 @@ class Context:
         """
         if self.state is ContextState.CLOSED:
             return
-        basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
+        basis: CutBasis = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
         self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
         self._events.clear()
@@ -439,7 +446,7 @@ class Context:
         """Cancel the context of a client that has disconnected; sends no events; idempotent."""
         if self.state is not ContextState.CLOSED:
             self.cancel()
-            self.close()
+            self._close()
 
     def fail(self, error: VoiceAgentError) -> None:
         """End with `error`; idempotent.
@@ -459,8 +466,10 @@ class Context:
     def _publish_last_words(self, error: VoiceAgentError) -> None:
         """Publish the words of the audio so far, or retract those of a text that was lost."""
         if error.code is ErrorCode.TEXT_LOST:
+            from voiceagent_tts.synthesizer.lost_text import lose_text  # here: few engines do
+
             ends = self._intake.generated_char_end, self._generated_end_sample
-            error.spoken_chars, end_sample = self._words.lose_text(*ends)
+            error.spoken_chars, end_sample = lose_text(self._words, *ends)
             self._events.drop_lost(error.spoken_chars, end_sample)
         else:
             self._words.break_off()
@@ -488,9 +497,11 @@ class Context:
     def next_event(self) -> ContextEvent | None:
         """Return the next event, or None if there is none yet; words precede all other events.
 
-        Audio waits for credit, and what follows it waits with it.
+        Audio waits for credit, and what follows it waits with it. `ContextDone` is the last event.
         """
         if (event := self._events.pop(self._granted_samples)) is None:
+            if self.state is ContextState.ENDED and not self._events:
+                return self._close()
             self._arrival.clear()
         elif isinstance(event, ContextFlushed):
             self._waiting_flushes -= 1
@@ -506,12 +517,7 @@ class Context:
         """Whether `next_event` would return audio."""
         return self._events.has_audio_next(self._granted_samples)
 
-    @property
-    def is_read(self) -> bool:
-        """Whether the context has ended and its reader has all events, so that `close` is due."""
-        return self.state is ContextState.ENDED and not self._events
-
-    def close(self) -> ContextDone:
+    def _close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
         self.state = ContextState.CLOSED
         self._stop_timer()
@@ -542,14 +548,13 @@ class Context:
                 if isinstance(event, AudioChunk):
                     self.sent(event.samples)
                 yield event
-            if self.is_read:
-                yield self.close()
-                return
+                if isinstance(event, ContextDone):
+                    return
             await self._arrival.wait()
 
     # Events of the engine and answers of the aligners.
 
-    def _on_engine_event(self, event: Event | AlignEvent) -> None:
+    def _on_engine_event(self, event: "Event | AlignEvent") -> None:
         now = time.monotonic()
         self._handle(event, now)
         self._read_on(now)
@@ -565,7 +570,7 @@ class Context:
         generated = sum(each.word.char_start < self._intake.generated_char_end for each in moved)
         return [*keep_inside(moved[:generated], self._listener.end_sample), *moved[generated:]]
 
-    def _handle(self, event: Event | AlignEvent, now: float) -> None:
+    def _handle(self, event: "Event | AlignEvent", now: float) -> None:
         match event:
             case AudioStep((audio,)):
                 self._put_audio(audio.chunk, now)
@@ -578,8 +583,8 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
-                if self._changed is not None and self._is_awaited(char_end):
-                    self._events.put(*self._changed.drain(char_end))
+                if self._is_awaited(char_end):
+                    self._events.put(*self._listener.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
@@ -613,18 +618,18 @@ class Context:
             self._end("limit")
 
     def _put_breaks(self, char_end: int, now: float) -> None:
-        if (changed := self._changed) is not None:
-            while self.state < ContextState.ENDED and changed.has_break_before(char_end):
-                self._events.put(*changed.push_break())
-                self._end_at_limit(now)
+        for silence in self._listener.breaks_before(char_end):
+            self._events.put(*silence)
+            self._end_at_limit(now)
+            if self.state >= ContextState.ENDED:
+                return
 
     def _end_audio(self, now: float) -> None:
         self.state = ContextState.GENERATED
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
-        if self._changed is not None:
-            self._events.put(*self._changed.drain(self._intake.chars))
+        self._events.put(*self._listener.drain(self._intake.chars))
         self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 

@@ -1,8 +1,8 @@
 """The text of a context, divided into the segments that are spoken one after the other.
 
-`Intake` keeps the verbatim text, counts its characters, and divides it in bounded steps. Segments
-have the readings of the context's lexicons and markup. `due_at` says when more of them will follow
-without new text. `Turns` says when contexts, and connections, may use the event loop.
+`Intake` keeps the verbatim text, counts its characters, and divides it in bounded steps. `due_at`
+says when more segments will follow without new text. Text with a lexicon or markup has an intake of
+its own, in `masked_intake`. `Turns` says when contexts, and connections, may use the event loop.
 """
 
 import asyncio
@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from voiceagent_tts.core import Pause, Reading, Segment, WarningCode, Word, earliest
+from voiceagent_tts.core import Pause, Segment, Word, earliest
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.text.language import detect_language
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
@@ -30,10 +29,6 @@ _MOST_AHEAD_CHARS = 1_000
 """Maximum text in segments ahead of its audio, with readings at their own length: a minute of
 speech. It bounds the work for text that is then cancelled or over a limit."""
 _LANGUAGE_CHARS = 1_000  # of a text, for its language, where its segments have none
-_IPA_MESSAGE = (
-    "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
-    "written; add a respelling as `say`"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +62,18 @@ class _Expiry:
 TextPart = QueuedSegment | Pause | Flush | Finish
 
 
-def _masking_segmenter(request: ContextRequest) -> "MaskingSegmenter | None":
-    if not (request.lexicons or request.options.has_markup):
-        return None
-    from voiceagent_tts.text.reader import MaskingSegmenter, Reader  # here: most texts have neither
-
-    reader = Reader(request.lexicons, has_markup=request.options.has_markup)
-    is_token_fed = request.feeding == "token"
-    return MaskingSegmenter(reader, request.language, is_token_fed=is_token_fed)
-
-
 class Intake:
     """Divides the text of one context into segments, also when no more text arrives.
 
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
     for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
-    a segment; only the possible start of a lexicon entry or a tag is buffered.
+    a segment.
     """
+
+    surplus_chars = 0  # that the readings so far say more than they replace
 
     def __init__(self, request: ContextRequest, limits: Limits) -> None:
         self.chars = 0  # received
-        self.surplus_chars = 0  # that the readings so far say more than they replace
         self.received: deque[str | Flush | Finish | _Expiry] = deque()  # waits to be divided
         self.divided: deque[TextPart] = deque()  # waits to be sent to the engine
         self.divided_char_end = 0
@@ -100,22 +86,16 @@ class Intake:
         self._max_chars = limits.max_text_chars
         self._text: list[str] = []
         """The text in parts, each longer than the next one, so that there are few."""
-        self._masking = _masking_segmenter(request)
-        self._surplus: deque[tuple[int, int]] = deque()
-        """End and surplus characters of each reading whose audio is not complete."""
-        self._waiting_surplus = 0  # sum of these
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
         self._language = request.language
         self._segment_language = request.language  # of the last segment; None if unknown
         self._settle_at: float | None = None
         self._release_at: float | None = None
-        self._give_up_at: float | None = None
-        """When held text that may begin an entry or a tag is released as plain text."""
 
     @cached_property
     def _segmenter(self) -> "Segmenter | MaskingSegmenter":
-        return self._masking or Segmenter(language=self._language, is_token_fed=self._is_token_fed)
+        return Segmenter(language=self._language, is_token_fed=self._is_token_fed)
 
     @property
     def text(self) -> str:
@@ -133,10 +113,7 @@ class Intake:
     @property
     def verbatim(self) -> Callable[[Word], Word] | None:
         """Returns a word with the client's characters, where words may be masked; else None."""
-        return None if self._masking is None else self._verbatim
-
-    def _verbatim(self, word: Word) -> Word:
-        return replace(word, text=self.text_between(word.char_start, word.char_end))
+        return None
 
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
@@ -147,12 +124,10 @@ class Intake:
         """Append `delta` to the text; raises as `Context.push_text`."""
         if self.chars + len(delta) > MAX_CONTEXT_CHARS:
             raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
-        waiting = self.chars - self.generated_char_end + self._waiting_surplus + len(delta)
+        waiting = self._waiting_chars(self.chars) + len(delta)
         if waiting > self._max_chars:
-            raise too_long(
-                f"{self._max_chars} characters waiting to be spoken, got {waiting}; send the rest "
-                "once audio has arrived"
-            )
+            most = f"{self._max_chars} characters waiting to be spoken, got {waiting}"
+            raise too_long(f"{most}; send the rest once audio has arrived")
         self.chars += len(delta)
         self.received.append(delta)
         while self._text and len(self._text[-1]) <= len(delta):
@@ -160,22 +135,18 @@ class Intake:
         self._text.append(delta)
 
     def check_readings(self) -> None:
-        """Check the length of the readings that were found in the text.
-
-        Raises:
-            InvalidRequestError: more of them is waiting than `max_text_chars` (`text_too_long`).
-        """
-        if self._waiting_surplus > self._max_chars:
-            raise too_long(
-                f"{self._max_chars} characters waiting to be spoken, got more, counting readings "
-                "of the lexicon and the markup"
-            )
+        """Raise an error if readings are too long; a plain text has none."""
 
     def mark_generated(self, char_end: int) -> None:
         """Record that the audio of the text before `char_end` is complete."""
         self.generated_char_end = max(self.generated_char_end, char_end)
-        while self._surplus and self._surplus[0][0] <= char_end:
-            self._waiting_surplus -= self._surplus.popleft()[1]
+
+    def _waiting_chars(self, char_end: int) -> int:
+        """Length, as it is said, of the text before `char_end` whose audio is not complete."""
+        return char_end - self.generated_char_end
+
+    def _said_chars(self, segment: Segment) -> int:
+        return len(segment.text)
 
     # Waiting text is divided a few characters at a time.
 
@@ -185,12 +156,11 @@ class Intake:
 
         Those in `divided` do not count: an engine that has spoken all that it got needs the next.
         """
-        ahead_chars = self.divided_char_end - self.generated_char_end + self._waiting_surplus
+        ahead_chars = self._waiting_chars(self.divided_char_end)
         if self._is_token_fed or ahead_chars <= _MOST_AHEAD_CHARS:
             return False
         waiting = [part.segment for part in self.divided if isinstance(part, QueuedSegment)]
-        waiting_chars = sum(len(each.text) + sum(map(_surplus, each.readings)) for each in waiting)
-        return ahead_chars - waiting_chars > _MOST_AHEAD_CHARS
+        return ahead_chars - sum(map(self._said_chars, waiting)) > _MOST_AHEAD_CHARS
 
     def pop_parts(self, now: float) -> list[TextPart]:
         """Return the next segment, if a few more characters complete it, and the breaks after it.
@@ -206,7 +176,7 @@ class Intake:
 
     def expire(self, now: float) -> None:
         """Divide the text whose wait is over, unless more text has arrived."""
-        if not self.received and _is_over(self.due_at, now):
+        if not self.received and is_over(self.due_at, now):
             self.received.append(_Expiry())
 
     def clear(self) -> None:
@@ -230,13 +200,10 @@ class Intake:
             case _Expiry():
                 if not self.received:  # no more text has arrived
                     self._expire(now)
-        self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
+        self.due_at = earliest(self._settle_at, self._release_at)
 
     def _push(self, delta: str, now: float) -> None:
         self._add(self._segmenter.push(delta))
-        if self._masking is not None:
-            is_holding = self._masking.is_holding
-            self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
         self._wait_for_text(now)
 
     def _add(self, parts: Sequence[Segment | Pause]) -> None:
@@ -250,32 +217,26 @@ class Intake:
         if queued and isinstance(queued[-1], QueuedSegment):
             queued[-1] = replace(queued[-1], is_last=True)
         self.divided += queued
-        self._settle_at = self._release_at = self._give_up_at = None
+        self._settle_at = self._release_at = None
 
     def _expire(self, now: float) -> None:
-        if self._masking is not None and _is_over(self._give_up_at, now):
-            self._give_up_at = None
-            self._add(self._masking.give_up())
-            self._wait_for_text(now)
-        if _is_over(self._settle_at, now):
+        if is_over(self._settle_at, now):
             self._settle_at = None
             self.divided += self._queued(self._segmenter.settle())
             if not self._segmenter.pending:
                 self._release_at = None
-        if _is_over(self._release_at, now):
+        if is_over(self._release_at, now):
             self.divided += self._queued(self._segmenter.release())
             retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
             self._release_at = retry_at if self._segmenter.pending else None
 
-    def _queued(self, parts: Iterable[Segment | Pause]) -> list[QueuedSegment | Pause]:
-        queued: list[QueuedSegment | Pause] = []
+    def _queued(self, parts: Iterable[Segment | Pause]) -> list[TextPart]:
+        queued: list[TextPart] = []
         for part in parts:
             if isinstance(part, Pause):
                 queued.append(part)
             else:
                 self.divided_char_end += len(part.text)
-                if part.readings:
-                    self._count_surplus(part)
                 queued += self._with_language(part)
         return queued
 
@@ -284,9 +245,7 @@ class Intake:
         if not self._detects_language:
             language, is_growing = self._segment_language, self._is_token_fed
             return [QueuedSegment(segment, language, is_growing=is_growing)]
-        text = segment.text
-        if segment.readings:  # a mask is in no language
-            text = self.text_between(segment.char_start, segment.char_end)
+        text = self._written(segment)
         language = detect_language(text, self._segment_language)
         if any(map(str.isalpha, text)):
             self._segment_language = language
@@ -295,17 +254,13 @@ class Intake:
             return self._take_silent() if self.divided_char_end > MAX_SEGMENT_CHARS else []
         return [*self._take_silent(language), QueuedSegment(segment, language)]
 
+    def _written(self, segment: Segment) -> str:
+        return segment.text
+
     def _take_silent(self, language: str | None = None) -> list[QueuedSegment]:
         """Queue the silent segments that wait, in `language` if it is known."""
         silent, self._silent = self._silent, []
         return [replace(each, language=language or each.language) for each in silent]
-
-    def _count_surplus(self, segment: Segment) -> None:
-        for reading in segment.readings:
-            if surplus := _surplus(reading):
-                self.surplus_chars += surplus
-                self._waiting_surplus += surplus
-                self._surplus.append((reading.char_end, surplus))
 
     def _wait_for_text(self, now: float) -> None:
         if not self._segmenter.pending:
@@ -314,11 +269,6 @@ class Intake:
         self._settle_at = now + self._settle_s if self._segmenter.ends_sentence else None
         if self._release_at is None:
             self._release_at = now + self._max_buffer_delay_s
-
-
-def _surplus(reading: Reading) -> int:
-    """Characters by which a reading is longer than the text it replaces."""
-    return max(0, reading.said_chars - (reading.char_end - reading.char_start))
 
 
 def too_long(limit: str) -> InvalidRequestError:
@@ -401,14 +351,6 @@ class Turns:
             piece.work()
 
 
-def _is_over(time_s: float | None, now: float) -> bool:
+def is_over(time_s: float | None, now: float) -> bool:
+    """Whether a time has passed; it never does where it is None."""
     return time_s is not None and time_s <= now
-
-
-def ipa_warning(segment: Segment, intake: Intake) -> ContextWarned | None:
-    """Return the warning for a segment with IPA that has no respelling; None without."""
-    for reading in segment.readings:
-        written = intake.text_between(reading.char_start, reading.char_end)
-        if reading.ipa and reading.said in written:
-            return ContextWarned(WarningCode.IPA_IGNORED, _IPA_MESSAGE)
-    return None

@@ -7,7 +7,7 @@ import asyncio
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -72,30 +72,8 @@ class WordFinders(Protocol):
         ...
 
 
-class EngineProxy(Protocol):
-    """A plugin between contexts and their workers, which may speak a part of the text itself."""
-
-    async def load(self, voice: Voice) -> None:
-        """Prepare for a context with this voice; called before its row is reserved."""
-        ...
-
-    def connect(
-        self, worker: Worker, request: ContextRequest, finders: WordFinders | None
-    ) -> tuple[Worker, MakeWords | None]:
-        """Return the worker that a context uses, and what makes its words."""
-        ...
-
-
-class VoiceLexicons(Protocol):
-    """Lexicons of voices, which a plugin finds."""
-
-    async def load(self, voice: str) -> None:
-        """Read the lexicon of a voice, by the engine's name of it, if it is new or has changed."""
-        ...
-
-    def find(self, voice: str) -> "EntryMatcher | None":
-        """Return the lexicon of a voice, as it was loaded last; None without one."""
-        ...
+Proxy = Callable[[Worker, ContextRequest, WordFinders | None], tuple[Worker, MakeWords | None]]
+"""Returns the worker that a context uses in place of its own, and what makes its words."""
 
 
 class Synthesizer:
@@ -122,8 +100,10 @@ class Synthesizer:
         clones_of: "Callable[[str | None], SeenClones] | None" = None,
         uses_native_words: bool = True,
     ) -> None:
-        self.proxy: EngineProxy | None = None  # set by a plugin, as the next
-        self.voice_lexicons: VoiceLexicons | None = None
+        self.before_open: list[Callable[[Voice], Awaitable[None]]] = []
+        """Called before a context with a voice gets its row; plugins add to it."""
+        self.proxy: Proxy | None = None  # set by a plugin, as the next
+        self.find_lexicon: Callable[[Voice], EntryMatcher | None] = lambda voice: None
         self._clones_of = clones_of
         self._overflow = overflow
         self.supervisors = dict(supervisors)  # of the engine workers, by name
@@ -157,10 +137,11 @@ class Synthesizer:
             await self.close()
             raise errors.exceptions[0] from None
         able = {name: each.capabilities for name, each in self.supervisors.items()}
-        clones = None
+        self.voices = VoiceBook(able)
         if self._clones_of and any(each.clone_width is not None for each in able.values()):
-            clones = self._clones_of(None)
-        self.voices = VoiceBook(able, clones)
+            from voiceagent_tts.clones import CloneBook  # here: few engines speak clones
+
+            self.voices = CloneBook(able, self._clones_of)
 
     async def close(self) -> None:
         """Cancel every context and stop the workers; idempotent."""
@@ -223,10 +204,8 @@ class Synthesizer:
             OverloadedError: no row is free, or the worker is restarting.
         """
         voice = self._voice_for(options)
-        if self.voice_lexicons is not None:
-            await self.voice_lexicons.load(voice.engine_name)
-        if self.proxy is not None:
-            await self.proxy.load(voice)
+        for load in self.before_open:
+            await load(voice)
         request = self._resolve(options, voice, self.supervisors[voice.worker].capabilities)
         if request.stretch != 1.0 and not self._has_stretch:
             await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
@@ -267,15 +246,19 @@ class Synthesizer:
         self, workers: list[WorkerClient], request: ContextRequest
     ) -> tuple[WorkerClient, ContextRequest]:
         """The worker with the most free rows if it has one, else that of the overflow."""
-        options, voice = request.options, request.voice
-        worker = max(workers, key=lambda worker: _free_rows(worker, options))
-        refusal = _refusal(worker, options)
-        if refusal is None:
+        options, free = request.options, _free_rows(workers, request.options)
+        worker = max(free, key=free.__getitem__)
+        if free[worker] > 0:
             return worker, request
         overflow = None if self._overflow is None else self._overflow.free_worker
         if overflow is None or options.is_probe:
-            raise refusal
-        voice = _voice_like(voice, overflow.capabilities)
+            raise OverloadedError(
+                f"all {_rows(worker, options)} rows of this voice's engine are in use",
+                retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
+            )
+        voices = {name.casefold(): name for name in overflow.capabilities.voices}
+        name = voices.get(request.voice.name.casefold(), overflow.capabilities.voices[0])
+        voice = Voice(name, _OVERFLOW)
         return overflow, self._resolve(options, voice, overflow.capabilities)
 
     def check(self, options: ContextOptions) -> ContextRequest:
@@ -294,17 +277,11 @@ class Synthesizer:
         for worker in self._running(request.voice):
             worker.send(preparation_of(request))
 
-    def voices_of(self, owner: str | None) -> VoiceBook:
-        """The voices that contexts of an owner may speak with."""
-        if owner is None or self._clones_of is None or not self.voices.has_clones:
-            return self.voices
-        return self.voices.seen(self._clones_of(owner))
-
     def _voice_for(self, options: ContextOptions) -> Voice:
-        voices = self.voices_of(options.owner)
         if (language := _named_language(options)) is None:
-            return voices.resolve(options.voice)
-        return voices.for_language(options.voice, normalize_language(language))
+            return self.voices.seen_by(options.owner).resolve(options.voice)
+        code = normalize_language(language)
+        return self.voices.seen_by(options.owner).for_language(options.voice, code)
 
     def _find_worker(
         self, request: ContextRequest, language: str
@@ -314,7 +291,7 @@ class Synthesizer:
         An open context cannot move to a worker that reports no word times, or that changes the
         speed in another way. Its text keeps the lexicons that the context was opened with.
         """
-        voices = self.voices_of(request.options.owner)
+        voices = self.voices.seen_by(request.options.owner)
         voice = voices.for_language(request.options.voice, language)
         if voice == request.voice:
             return None
@@ -322,11 +299,13 @@ class Synthesizer:
             self.supervisors[each.worker].capabilities for each in (request.voice, voice)
         )
         found = self._resolve(request.options, voice, other)
-        free = [each for each in self._running(voice) if _free_rows(each, found.options) > 0]
-        alike = self._is_native(first) and self._is_native(other)
-        if not free or not alike or found.stretch != request.stretch:
+        free = _free_rows(self._running(voice), found.options)
+        most_free = max(free, key=free.__getitem__, default=None)
+        are_native = self._is_native(first) and self._is_native(other)
+        if most_free is None or free[most_free] <= 0:
             return None
-        most_free = max(free, key=lambda worker: _free_rows(worker, found.options))
+        if not are_native or found.stretch != request.stretch:
+            return None
         worker, _ = self._connect(most_free, found)
         return worker, found
 
@@ -345,7 +324,7 @@ class Synthesizer:
             assert self._aligners is not None, "expected make_aligners for an engine without words"
             finders = self._aligners if request.options.wants_words else self._aligners.absent
         if self.proxy is not None:
-            return self.proxy.connect(worker, request, finders)
+            return self.proxy(worker, request, finders)
         return worker, None if finders is None else finders.make_words
 
     @property
@@ -389,10 +368,8 @@ class Synthesizer:
 
     def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
         given = _matcher(tuple(options.lexicon.items()), options.owner) if options.lexicon else None
-        of_voice = None
-        if self.voice_lexicons is not None:
-            of_voice = self.voice_lexicons.find(voice.engine_name)
-        return tuple(each for each in (given, of_voice, self._lexicon) if each is not None)
+        lexicons = given, self.find_lexicon(voice), self._lexicon
+        return tuple(each for each in lexicons if each is not None)
 
     def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)
@@ -414,24 +391,8 @@ def _rows(worker: WorkerClient, options: ContextOptions) -> int:
     return batch_rows or capabilities.max_rows
 
 
-def _free_rows(worker: WorkerClient, options: ContextOptions) -> int:
-    return _rows(worker, options) - worker.rows_used
-
-
-def _refusal(worker: WorkerClient, options: ContextOptions) -> OverloadedError | None:
-    """The error for a context that finds no free row; None if there is one."""
-    if _free_rows(worker, options) > 0:
-        return None
-    return OverloadedError(
-        f"all {_rows(worker, options)} rows of this voice's engine are in use",
-        retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
-    )
-
-
-def _voice_like(voice: Voice, capabilities: Capabilities) -> Voice:
-    """The overflow's voice with the same name, or its first voice."""
-    known = {name.casefold(): name for name in capabilities.voices}
-    return Voice(known.get(voice.name.casefold(), capabilities.voices[0]), _OVERFLOW)
+def _free_rows(workers: list[WorkerClient], options: ContextOptions) -> dict[WorkerClient, int]:
+    return {worker: _rows(worker, options) - worker.rows_used for worker in workers}
 
 
 def _named_language(options: ContextOptions) -> str | None:

@@ -168,30 +168,8 @@ class Words:
         """Make the words that begin in the audio so far due: the engine sends no more audio."""
         self._is_broken_off = True
 
-    def lose_text(self, char_end: int, end_sample: int) -> tuple[int, int]:
-        """Retract the words of a sequence that has lost its text, unless they certainly sounded.
-
-        An aligner is certain of words that it hears, and of none in noise.
-
-        Args:
-            char_end: end of the text before that sequence.
-            end_sample: end of its audio, for the listener.
-
-        Returns:
-            The ends of the text that was generated as speech, and of its audio.
-        """
-        from voiceagent_tts.text.estimate import typical_samples  # here: few engines lose a text
-
-        best, first = self.best, bisect_right(self.published, char_end, key=_char_end)
-        for each in (best[place] for place in range(first, len(best))):
-            if each.is_exact:
-                char_end = each.word.char_end
-                end = each.end_sample or each.start_sample + round(typical_samples(each.word))
-                end_sample = max(end_sample, end)
-        self._take_back(char_end)
-        return char_end, end_sample
-
-    def _take_back(self, char_end: int) -> None:
+    def take_back(self, char_end: int) -> None:
+        """Remove the published words that end after a character: they were not spoken."""
         drop_behind(self.published, char_end)
 
     def stop(self) -> None:
@@ -208,13 +186,14 @@ MakeWords = Callable[
 like (`Voice.recording`), a receiver of better times, and `verbatim` as for `Words`."""
 
 
-def _char_end(timestamp: WordTimestamp) -> int:
+def char_end_of(timestamp: WordTimestamp) -> int:
+    """The end of a word in the text."""
     return timestamp.word.char_end
 
 
 def drop_behind(words: list[WordTimestamp], char_end: int) -> None:
     """Remove the words that end after a character."""
-    del words[bisect_right(words, char_end, key=_char_end) :]
+    del words[bisect_right(words, char_end, key=char_end_of) :]
 
 
 def not_before(timestamp: WordTimestamp, earliest_sample: int) -> WordTimestamp:

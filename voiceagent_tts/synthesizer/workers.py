@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 import zmq
@@ -24,7 +24,6 @@ from zmq.utils.monitor import recv_monitor_message
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
-from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE, WorkerSpec
 from voiceagent_tts.seam.events import (
@@ -35,19 +34,19 @@ from voiceagent_tts.seam.events import (
     Event,
     Failed,
     Ready,
-    SegmentEnd,
     Stats,
-    Warned,
-    Words,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import QueuedSegment
 
-EventHandler = Callable[[Event | AlignEvent], None]
+if TYPE_CHECKING:
+    from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
+
+EventHandler = Callable[["Event | AlignEvent"], None]
 """Receives the events of one context; an `AudioStep` has that context's row only."""
 
 
-def ignore(event: Event | AlignEvent) -> None:
+def ignore(event: "Event | AlignEvent") -> None:
     """Replaces the handler of a context that has ended, so that reference counting frees it.
 
     Objects that refer to each other are freed only by a full garbage collection, which stops the
@@ -87,7 +86,7 @@ class Worker(Protocol):
         """Release a row; as `WorkerClient.detach`."""
         ...
 
-    def send(self, command: Command | AlignCommand) -> None:
+    def send(self, command: "Command | AlignCommand") -> None:
         """Send a command; events that answer it arrive in a later iteration of the event loop."""
         ...
 
@@ -187,20 +186,18 @@ class WorkerClient:
         else:
             self._free_row(context)
 
-    def send(self, command: Command | AlignCommand) -> None:
+    def send(self, command: "Command | AlignCommand") -> None:
         """Send a command to the worker; dropped if the worker has ended."""
         if not self.closed.is_set():
             # Without a high-water mark the send is complete when the call returns.
             self._socket.send_multipart(wire.encode(command))
 
-    def _receive(self, event: Event | AlignEvent) -> None:
+    def _receive(self, event: "Event | AlignEvent") -> None:
         match event:
             case AudioStep(rows):
                 self.audio_at = time.monotonic()
                 for row in rows:
                     self._pass_on(row.context, AudioStep((row,)))
-            case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):
-                self._pass_on(context, event)
             case Done(context) | Cancelled(context) | Failed(int(context)):
                 if handler := self._free_row(context):
                     self._call(handler, context, event)
@@ -213,15 +210,17 @@ class WorkerClient:
                     made_s = made_samples / SAMPLE_RATE_HZ
                     self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
                 self.stats = event
-            case Failed(None, _, message):
+            case Failed(_, _, message):
                 self.failure = message
+            case _:
+                self._pass_on(event.context, event)
 
-    def _pass_on(self, context: int, event: Event | AlignEvent) -> None:
+    def _pass_on(self, context: int, event: "Event | AlignEvent") -> None:
         attached = self._contexts.get(context)
         if attached is not None and attached.handler is not None:
             self._call(attached.handler, context, event)
 
-    def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
+    def _call(self, handler: EventHandler, context: int, event: "Event | AlignEvent") -> None:
         """Call a handler; an error in it ends this context alone."""
         try:
             handler(event)
@@ -388,12 +387,12 @@ class Row:
         self.worker = worker
         self.is_reserved, self.is_active = True, False
 
-    def start(self, command: Command | AlignCommand) -> None:
+    def start(self, command: "Command | AlignCommand") -> None:
         """Send the first command."""
         self.is_reserved, self.is_active = False, True
         self.worker.send(command)
 
-    def send(self, command: Command | AlignCommand) -> None:
+    def send(self, command: "Command | AlignCommand") -> None:
         """Send another command; dropped unless the row is active."""
         if self.is_active:
             self.worker.send(command)
@@ -598,8 +597,6 @@ class Supervisor:
         Raises:
             OverloadedError: with code `model_not_ready`, if none is ready in time.
         """
-        if worker := self.worker:
-            return worker
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(lambda: self.worker is not None)

@@ -6,66 +6,23 @@ The tables of each language also say after which dots a sentence may continue.
 import re
 from collections.abc import Iterable
 
+from voiceagent_tts.text.language_files import read_file
 
-def _tables(**texts: str) -> dict[str, dict[str, str]]:
-    """Full forms by abbreviation, also with a capital letter, for each language."""
-    tables: dict[str, dict[str, str]] = {}
-    for code, text in texts.items():
-        table = dict(each.split("=") for each in text.split("|"))
-        capitals = {short.capitalize(): full[0].upper() + full[1:] for short, full in table.items()}
-        tables[code] = capitals | table
-    return tables
+_FORMS: dict[str, dict[str, dict[str, str]]] = read_file("abbreviations")
 
 
-NAMED = _tables(
-    en="Dr=Doctor|Mr=Mister|Mrs=Missus|Ms=Miz|Prof=Professor|Sgt=Sergeant|Gen=General"
-    "|Lt=Lieutenant|Col=Colonel|Capt=Captain|Sen=Senator|Rep=Representative|Gov=Governor"
-    "|Rev=Reverend|Drs=Doctors|Mt=Mount|Ft=Fort",
-    de="Dr=Doktor|Prof=Professor|Hr=Herr|Hrn=Herrn|Fr=Frau|St=Sankt|Tel=Telefon|Nr=Nummer"
-    "|Abs=Absatz|Kap=Kapitel|Abb=Abbildung|Bd=Band|Abt=Abteilung|Fa=Firma",
-    fr="M=Monsieur|MM=Messieurs|Mme=Madame|Mmes=Mesdames|Mlle=Mademoiselle|Dr=Docteur"
-    "|Pr=Professeur|St=Saint|Ste=Sainte|av=avenue|bd=boulevard|tél=téléphone|n=numéro",
-    es="sr=señor|sra=señora|srta=señorita|sres=señores|dr=doctor|dra=doctora|dña=doña"
-    "|prof=profesor|av=avenida|avda=avenida|tel=teléfono|núm=número|pág=página",
-    it="sig=signor|sig.ra=signora|dott=dottor|dott.ssa=dottoressa|dr=dottor|prof=professor"
-    "|prof.ssa=professoressa|avv=avvocato|ing=ingegner|tel=telefono|n=numero|pag=pagina",
-    pt="sr=senhor|sra=senhora|srta=senhorita|dr=doutor|dra=doutora|prof=professor"
-    "|profa=professora|av=avenida|tel=telefone|n=número|pág=página|apto=apartamento",
-    nl="dhr=de heer|mevr=mevrouw|mw=mevrouw|dr=dokter|prof=professor|tel=telefoon"
-    "|nr=nummer|blz=bladzijde",
-)
+def _with_capitals(forms: dict[str, str]) -> dict[str, str]:
+    capitals = {short.capitalize(): full[0].upper() + full[1:] for short, full in forms.items()}
+    return capitals | forms
+
+
+NAMED = {code: _with_capitals(forms["named"]) for code, forms in _FORMS.items()}
 """Abbreviations before a name or a number."""
-WORDS = _tables(
-    en="vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
-    "|e.g=for example|i.e=that is|max=maximum|est=estimated|lbs=pounds|hrs=hours"
-    "|oz=ounce/ounces|ft=foot/feet",
-    de="bzw=beziehungsweise|ggf=gegebenenfalls|evtl=eventuell|inkl=inklusive|ca=circa"
-    "|zzgl=zuzüglich|max=maximal|usw=und so weiter|vgl=vergleiche|geb=geboren|z. B=zum Beispiel"
-    "|z.B=zum Beispiel|d. h=das heißt|u. a=unter anderem|Std=Stunde/Stunden"
-    "|Min=Minute/Minuten|str=straße",
-    fr="etc=et cetera|env=environ|max=maximum|apr=après|p. ex=par exemple",
-    es="etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ej=por ejemplo",
-    it="ecc=eccetera|ca=circa|p. es=per esempio|max=massimo",
-    pt="etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ex=por exemplo",
-    nl="bijv=bijvoorbeeld|ca=circa|enz=enzovoort|incl=inclusief|max=maximaal",
-)
+WORDS = {code: _with_capitals(forms["words"]) for code, forms in _FORMS.items()}
 """Abbreviations that may also end a sentence."""
-_DAYS = {
-    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
-    "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
-}  # fmt: skip
-_ROOMS = {
-    "Apt": "Apartment", "apt": "apartment", "Ste": "Suite", "Ext": "Extension", "ext": "extension",
-}  # fmt: skip
-_STREETS = {
-    "St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway",
-    "Ln": "Lane", "Pkwy": "Parkway", "Dr": "Drive", "Ct": "Court", "Pl": "Place",
-}  # fmt: skip
-_MONTHS = {
-    "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May",
-    "Jun": "June", "Jul": "July", "Aug": "August", "Sept": "September", "Sep": "September",
-    "Oct": "October", "Nov": "November", "Dec": "December",
-}  # fmt: skip
+_DAYS, _ROOMS, _STREETS, _MONTHS = (
+    _FORMS["en"][kind] for kind in ("days", "rooms", "streets", "months")
+)
 MONTHS = "|".join(_MONTHS)
 """Pattern of abbreviated months, which stand before a day or after it, with or without a dot."""
 BEFORE_A_NAME = frozenset("aprox approx inkl zzgl nº др напр т.е им тел ул".split())

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.core import Reading
+from voiceagent_tts.core import Reading, Word
 from voiceagent_tts.text.cleaning import Speakable, speakable
 from voiceagent_tts.text.masked import pieces_of
 
@@ -23,6 +23,11 @@ class Said:
     text: str
     offsets: tuple[int, ...]
     ipa: tuple[tuple[range, str], ...] = ()
+
+    def range_of(self, word: Word) -> range:
+        """Indices in `text` of the characters that speak `word`."""
+        start = bisect_left(self.offsets, word.char_start)
+        return range(start, bisect_left(self.offsets, word.char_end, start))
 
 
 def said(text: str, char_start: int, readings: Sequence[Reading]) -> Said:

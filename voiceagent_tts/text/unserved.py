@@ -12,56 +12,22 @@ from voiceagent_tts.text.language import (
     rank_latin,
     script_name,
 )
+from voiceagent_tts.text.language_files import read_file
 
-UNSERVED_LATIN = {
-    "af": "Afrikaans", "az": "Azerbaijani", "ca": "Catalan", "cs": "Czech",
-    "cy": "Welsh", "da": "Danish", "et": "Estonian", "eu": "Basque", "fi": "Finnish",
-    "ga": "Irish", "gl": "Galician", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian",
-    "is": "Icelandic", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "no": "Norwegian",
-    "pl": "Polish", "ro": "Romanian", "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian",
-    "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "tl": "Filipino", "tr": "Turkish",
-    "vi": "Vietnamese",
-}  # fmt: skip
-"""Other languages of Latin text, which is spoken as one of `LATIN`. Bosnian is called Croatian."""
+_FILE = read_file("unserved")
+UNSERVED_LATIN: dict[str, str] = _FILE["latin"]
+"""Other languages of Latin text, by code; such text is spoken as one of `LATIN`."""
 _UNSERVED = 0.9
 """Probability from which text is reported to be in a language that no voice speaks."""
 _UNSERVED_LETTERS = 12
 """Minimum letters in lower-case words before Latin text is reported; others may be names."""
 
-_CYRILLIC = {
-    "Belarusian": {"ў"},
-    "Kazakh": {*"әғқңұһ"},
-    "Mongolian": {*"өү"},
-    "Macedonian": {*"ѓќѕ"},
-    "Serbian": {*"јљњћђџ"},
-    "Ukrainian": {*"ґєії"},
-}
-"""Letters that Russian lacks, by language; the first language with one of them is reported."""
-_CYRILLIC_WORDS = {
-    "Ukrainian": {*"дякую добрий дуже зачекати немає що".split()},
-    "Macedonian": {*"благодарам денес сум".split()},
-    "Serbian": {*"данас добар хвала шта".split()},
-    "Bulgarian": {*"благодаря днес здравейте какво няма съм това ще".split()},
-}
-"""Common words without such letters that Russian does not have."""
+_CYRILLIC = {name: {*letters} for name, letters in _FILE["cyrillic_letters"].items()}
+_CYRILLIC_WORDS = {name: {*words.split()} for name, words in _FILE["cyrillic_words"].items()}
+_GREETINGS = {name: {*words.split()} for name, words in _FILE["greetings"].items()}
 _BULGARIAN = re.compile("ъ(?![еёюя])")
 _RUSSIAN = frozenset("ыэё")
 """Letters that these languages lack: a text with one of them only quotes their words."""
-
-_GREETINGS = {
-    "Polish": {*"dzień dobry cześć dziękuję proszę".split()},
-    "Turkish": {*"merhaba selam günaydın teşekkürler teşekkür ederim evet".split()},
-    "Czech": {*"dobrý ahoj děkuji".split()},
-    "Hungarian": {*"jó napot szia köszönöm".split()},
-    "Romanian": {*"bună ziua mulțumesc mulţumesc".split()},
-    "Swedish": {*"hej då tack".split()},
-    "Norwegian": {"takk"},
-    "Finnish": {*"hyvää huomenta päivää kiitos".split()},
-    "Croatian": {*"dobar hvala".split()},
-    "Indonesian": {*"selamat pagi siang terima kasih".split()},
-    "Vietnamese": {*"xin chào cảm ơn".split()},
-}
-"""Words of short texts that no language of `LATIN` has; a letter alone may be that of a name."""
 
 
 def unspoken_language(text: str, given: str | None, spoken: Sequence[str]) -> str | None:

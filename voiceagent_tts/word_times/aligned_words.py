@@ -257,8 +257,9 @@ class AlignedWords(Words):
         super().break_off()
         self._stop_aligning()
 
-    def _take_back(self, char_end: int) -> None:
-        super()._take_back(char_end)
+    def take_back(self, char_end: int) -> None:
+        """As `Words.take_back`, with the best times of these words."""
+        super().take_back(char_end)
         drop_behind(self.policy.best, char_end)
 
     def stop(self) -> None:

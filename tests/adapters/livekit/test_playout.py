@@ -3,26 +3,28 @@
 import pytest
 
 from voiceagent_tts.adapters.livekit.playout import Playout
+from voiceagent_tts.adapters.turn import TurnWord
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
+from voiceagent_tts.protocol.client_connection import ContextRecord
+from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
 
 TEXT = "One, two, three. Four, five."
 WORD_MS = 300
 
 
-def playing(audio_ms: int, *, latency_s: float = 0.0, first: int = 0, words: int = 5) -> Playout:
+def playing(audio_ms: int, *, latency_s: float = 0.0, words: int = 5) -> Playout:
     """A reply whose words take 300 ms each, of which `audio_ms` have arrived."""
     playout = Playout(latency_s)
     playout.text = TEXT
     playout.play(ms_to_samples(audio_ms), 0.0)
-    playout.expect(word_at(index) for index in range(first, words))
+    record = ContextRecord("1", AudioFormat(), text=TEXT)
+    record.words = [
+        WordTimestamp(word, ms_to_samples(index * WORD_MS), None, 1.0)
+        for index, word in enumerate(split_words(TEXT))
+    ]
+    playout.words = [TurnWord(each, record, 0, 0) for each in record.words[:words]]
     return playout
-
-
-def word_at(index: int, late_ms: int = 0) -> WordTimestamp:
-    """The word with this index; it begins `late_ms` after its place."""
-    start = ms_to_samples(index * WORD_MS + late_ms)
-    return WordTimestamp(split_words(TEXT)[index], start, None, 1.0)
 
 
 def test_a_complete_reply_is_heard_whole_although_an_output_rounds() -> None:
@@ -33,30 +35,6 @@ def test_a_complete_reply_is_heard_whole_although_an_output_rounds() -> None:
     playout.is_complete = True
     assert playout.heard_text(1.48) == TEXT + " 🙂"
     assert playout.heard_text(1.3) == TEXT
-
-
-def test_a_word_that_broke_off_keeps_the_time_at_which_it_was_heard_first() -> None:
-    """The next context speaks it again, and knows better when."""
-    playout = playing(710, words=3)
-    playout.forget_unheard()
-    playout.play(ms_to_samples(900), 0.7)
-    playout.expect([word_at(3, late_ms=200)])
-    playout.correct([word_at(2, late_ms=160), word_at(3, late_ms=300)], ms_to_samples(710))
-    assert playout.heard_text(0.65) == "One, two, three."
-    assert playout.heard_text(1.15) == "One, two, three."
-    assert playout.heard_text(1.25) == "One, two, three. Four,"
-
-
-def test_words_of_audio_that_never_came_are_not_heard() -> None:
-    """After a context broke off, the next one speaks them; each word counts once."""
-    playout = playing(610, words=4)
-    playout.forget_unheard()
-    assert playout.char_end == split_words(TEXT)[1].char_end
-    resumed = playout.expect(word_at(index, late_ms=100) for index in range(1, 5))
-    assert [each.word.text for each in resumed] == ["three.", "Four,", "five."]
-    playout.play(ms_to_samples(1500), 0.7)
-    assert playout.heard_text(0.71) == "One, two,"
-    assert playout.heard_text(0.73) == "One, two, three."
 
 
 def test_playback_that_starts_late_leaves_more_to_hear() -> None:

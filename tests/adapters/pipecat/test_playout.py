@@ -214,7 +214,7 @@ def word(at_s: float) -> TTSTextFrame:
 )
 def test_frames_of_other_processors_leave_at_once_and_untouched(frame: Frame) -> None:
     """Microphones, cameras and serializers stamp their frames too."""
-    output = Output(playing("one", 1.0, 5.0), lambda _: True)
+    output = Output(playing("one", 1.0, 5.0))
     frame.pts = 7
     assert not output.receive(word(5.5), 5.0)
     assert output.receive(frame, 5.0)
@@ -224,7 +224,7 @@ def test_frames_of_other_processors_leave_at_once_and_untouched(frame: Frame) ->
 def test_the_last_word_reaches_the_listener_of_a_transport_that_reports_nothing() -> None:
     """By the clock: it is on its way when all of its audio has been played."""
     playout = playing("one", 0.3, 5.0, latency_s=0.4)
-    output, spoken = Output(playout, lambda _: True), word(5.0)
+    output, spoken = Output(playout), word(5.0)
     playout.end_context(5.0)
     assert not output.receive(spoken, 5.0)
     playout.go_on_unseen()
@@ -237,7 +237,7 @@ def test_the_last_word_reaches_the_listener_of_a_transport_that_reports_nothing(
 def test_a_segment_is_announced_if_it_is_spoken(has_audio: bool) -> None:
     """At the end of its context if none of its words is timed; none leaves ahead of audio."""
     playout = playing("one", 1.0, 5.0)
-    output, announced = Output(playout, lambda _: True), AggregatedTextFrame("w", TextType.SENTENCE)
+    output, announced = Output(playout), AggregatedTextFrame("w", TextType.SENTENCE)
     announced.context_id, announced.will_be_spoken = "two", True
     playout.end_context(5.0)
     playout.go_on_unseen()

@@ -6,7 +6,7 @@ import pytest
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from voiceagent_tts.adapters.pipecat.text import VerbatimText, joint, without_end
+from voiceagent_tts.adapters.pipecat.text import CONTINUES, VerbatimText, joint, without_end
 
 
 def word_frame(word: str, segment: AggregatedTextFrame) -> TTSTextFrame:
@@ -18,7 +18,7 @@ def test_a_word_that_is_not_in_its_segment_is_still_separated() -> None:
     """A word that a text transform has changed is separated by an ordinary space."""
     said = VerbatimText()
     segment = AggregatedTextFrame("It is 42.", "sentence")
-    said.announce(segment, continues=False)
+    said.announce(segment)
     frames = [word_frame("It", segment), word_frame("forty-two", segment)]
     for frame in frames:
         said.add_found(frame)
@@ -29,7 +29,8 @@ def test_a_word_of_text_that_the_server_has_not_got_is_not_taken() -> None:
     """A filter has removed a mark of the LLM: the history has what Pipecat finds."""
     said = VerbatimText()
     segment = AggregatedTextFrame("One <card>41 11</card>", "sentence")
-    said.announce(segment, continues=True)
+    segment.metadata[CONTINUES] = True
+    said.announce(segment)
     assert said.segment_of("One", "One 41 11") is None
     assert not said.add_word(word_frame("One", segment), "One", "One 41 11")
     frames = [word_frame(each, segment) for each in ("One", "<card>41", "11</card>")]

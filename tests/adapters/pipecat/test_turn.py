@@ -7,7 +7,7 @@ from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord, OpenOptions
-from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage
+from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
 
 TEXT = "One, two, three, four, five. Six, seven, eight, nine, ten."
@@ -41,7 +41,7 @@ def receive(turn: PipecatTurn, received_ms: int) -> list[SpokenWord]:
     samples = received_ms * turn.record.audio.sample_rate // 1000
     pcm = bytes(BYTES_PER_SAMPLE * samples)
     turn.receive_audio(ClientAudio(turn.record.context_id, 0, 0, pcm))
-    return turn.audible_words()
+    return turn.commit(turn.new_words())
 
 
 def timed(words: list[SpokenWord]) -> list[tuple[str, float]]:
@@ -58,13 +58,6 @@ def spoken(text: str) -> list[WordTimestamp]:
     ]
 
 
-def done(chars: int) -> DoneMessage:
-    """The `done` of a context that spoke `chars` characters."""
-    return DoneMessage(
-        context_id="turn", reason="complete", audio_ms=0, chars=chars, ttfa_ms=None, gen_ms=None
-    )
-
-
 @given(st.lists(st.integers(0, 4000), max_size=8))
 def test_each_word_is_committed_once_and_in_order(received_ms: list[int]) -> None:
     """Wherever contexts break off, the words joined are the text, and their times increase."""
@@ -73,12 +66,12 @@ def test_each_word_is_committed_once_and_in_order(received_ms: list[int]) -> Non
     for ms in received_ms:
         before = turn.samples
         words += speak(turn, ms)
-        words += turn.break_off()
+        words += turn.commit(turn.break_off_context())
         assert turn.record is None
         assert turn.samples == before + ms_to_samples(ms)
         assert TEXT.endswith(turn.rest)
     words += speak(turn, 10 * WORD_MS)
-    words += turn.finish(done(len(turn.rest)))
+    words += turn.commit(turn.finish_context(len(turn.rest)))
     assert turn.rest == ""
     assert [word.text for word in words] == TEXT.split()
     times = [word.start_s for word in words]
@@ -92,10 +85,10 @@ def test_words_that_were_noise_are_spoken_again_and_committed_once() -> None:
     assert turn.record is not None
     turn.record.spoken_chars = turn.record.words[1].word.char_end
     turn.record.words = turn.record.words[:2]
-    assert turn.has_lost_text and turn.break_off() == []
+    assert turn.has_lost_text and turn.commit(turn.break_off_context()) == []
     assert turn.rest == " three, four, five. Six, seven, eight, nine, ten."
     assert turn.noise == " three, four,"
-    words += speak(turn, 10 * WORD_MS) + turn.finish(done(len(turn.rest)))
+    words += speak(turn, 10 * WORD_MS) + turn.commit(turn.finish_context(len(turn.rest)))
     assert [word.text for word in words] == TEXT.split()
     assert turn.noise == ""
 
@@ -104,7 +97,7 @@ def test_words_that_were_noise_are_spoken_again_and_committed_once() -> None:
 def test_words_without_their_audio_are_not_committed(received_ms: int, rate_hz: int) -> None:
     """A word counts from its first 20 ms on; the next context starts after the last whole one."""
     turn = new_turn()
-    words = speak(turn, received_ms, rate_hz) + turn.break_off()
+    words = speak(turn, received_ms, rate_hz) + turn.commit(turn.break_off_context())
     begun = sum(number * WORD_MS < received_ms - 20 for number in range(10))
     assert len(words) == begun
     whole = sum((number + 1) * WORD_MS - received_ms <= 80 for number in range(10))
@@ -115,11 +108,11 @@ def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     """The word "two," broke off after its start was heard; it keeps the time of that start."""
     turn = new_turn()
     assert timed(speak(turn, 600)) == [("One,", 0.0), ("two,", 0.4)]
-    assert turn.break_off() == []
+    assert turn.commit(turn.break_off_context()) == []
     assert turn.rest == " two, three, four, five. Six, seven, eight, nine, ten."
     words = speak(turn, 900)
     assert timed(words) == [("three,", 1.0), ("four,", 1.4)]
-    last = words[-1]
-    assert last.record is not None
+    last = words[-1].word
+    assert last is not None
     assert (last.record.context_id, last.context_start) == ("turn-2", ms_to_samples(600))
-    assert last.char_end == len(" two, three, four,")
+    assert last.timestamp.word.char_end == len(" two, three, four,")

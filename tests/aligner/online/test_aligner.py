@@ -111,7 +111,7 @@ def test_a_breath_is_not_the_beginning_of_a_word() -> None:
 def test_pauses_may_be_noisy(below_db: float, gain_db: float, within_ms: float) -> None:
     """Words wait for the end of a pause full of noise, also from a quiet speaker."""
     spoken = with_pauses(espeak(SENTENCE, "en", "f3"), [(3, 2_000), (9, 700)])
-    noisy = with_gain(with_noise(spoken, pink, below_db, 1), gain_db)
+    noisy = with_gain(with_noise(spoken, 1, pink, below_db), gain_db)
     assert aligned_errors_ms(OnlineAligner(), [noisy]).max() <= within_ms
 
 
@@ -148,7 +148,7 @@ def test_words_said_otherwise_hide_none_after_them(
 
 
 def test_audio_of_other_words_is_not_exact() -> None:
-    said = with_noise(espeak(SENTENCE, "en", "f3"), pink, 40, 1)
+    said = with_noise(espeak(SENTENCE, "en", "f3"), 1, pink, 40)
     others = [
         replace(said, pcm=espeak(next(agent_sentences(seed)), "en", "f3").pcm[: len(said.pcm)])
         for seed in range(3, 7)

@@ -51,7 +51,13 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
 )
 from voiceagent_tts.synthesizer.context import Context, ContextState
-from voiceagent_tts.synthesizer.events import ContextEvent, ContextFailed, ContextWords, Source
+from voiceagent_tts.synthesizer.events import (
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextWords,
+    Source,
+)
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import EventHandler
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
@@ -159,6 +165,7 @@ class Opened:
         )
         self.words: list[WordTimestamp] = []
         self.samples = 0
+        self.done: ContextDone | None = None  # once it was read
 
     def store(self, text: str, variants: Sequence[SegmentVariant] = VARIANTS) -> None:
         """Store a phrase as it is spoken in some variants."""
@@ -178,6 +185,8 @@ class Opened:
                         self.context.sent(event.samples)
                     case ContextWords(words):
                         self.words += words
+                    case ContextDone():
+                        self.done = event
                     case _:
                         pass
         return events
@@ -285,7 +294,7 @@ async def test_live_text_goes_on_behind_a_phrase_on_one_clock() -> None:
     assert opened.worker.commands[-2:] == [Flush(1), Append(1, "", 37, False, None)]
     opened.worker.answer(Done(1, LIVE_SAMPLES))
     await opened.play()
-    assert opened.context.close().report.words.sources[Source.CACHE] == 5
+    assert opened.done is not None and opened.done.report.words.sources[Source.CACHE] == 5
     assert opened.starts()["Press"] == PHRASE_SAMPLES + LIVE_SAMPLES
 
 
@@ -358,7 +367,8 @@ async def test_silent_text_before_the_first_sound_is_none(
     opened.context.push_text(f"{GREETING} {MENU} Bye.")
     opened.context.finish()
     await opened.end()
-    done = opened.context.close()
+    done = opened.done
+    assert done is not None
     assert (done.reason, done.report.cached_segments) == ("complete", int(variant is FIRST))
 
 
@@ -376,7 +386,7 @@ async def test_a_mistake_in_giving_up_ends_the_context_alone(
     await until(lambda: opened.context.state >= ContextState.ENDED, "the context has failed")
     (failed,) = [each for each in await opened.play() if isinstance(each, ContextFailed)]
     assert failed.error.code is ErrorCode.INTERNAL
-    assert opened.context.close().reason == "error"
+    assert opened.done is not None and opened.done.reason == "error"
 
 
 PHRASES_AT = {"first": [FIRST], "later": [LATER], "both": VARIANTS}
@@ -430,7 +440,8 @@ async def _run_to_the_end(steps: list[str], ttl_ticks: int) -> None:
             case _:
                 opened.context.finish()
     await opened.end()
-    assert opened.context.close().reason in ("complete", "cancelled")
+    await opened.play()
+    assert opened.done is not None and opened.done.reason in ("complete", "cancelled")
 
 
 async def test_a_reading_that_is_divided_is_no_phrase() -> None:

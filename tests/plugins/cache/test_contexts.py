@@ -73,7 +73,7 @@ def start(start_synthesizer: StartSynthesizer) -> Start:
     async def start(limits: Limits | None = None, after: int = 1, **options: Any) -> Synthesizer:
         cache = PhraseCache(50e6, 3600, after)
         synthesizer = await start_synthesizer(limits or Limits(settle_s=NEVER_S), **options)
-        synthesizer.proxy = CachingProxy(cache)
+        synthesizer.proxy = CachingProxy(cache).connect
         return synthesizer
 
     return start

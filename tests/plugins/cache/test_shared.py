@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
-from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, WordTime
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
+from voiceagent_tts.plugins.redis.connection import connect
 
 NOVA = PhraseVoice("nova")
 StartCache = Callable[..., PhraseCache]

@@ -11,10 +11,10 @@ from testbed.command_line import CommandHere
 from testbed.missing import require_program
 from testbed.papers import ROOT
 from testbed.redis_process import RedisProcess
-from voiceagent_tts.access.key_store import open_store
-from voiceagent_tts.access.keys import Key, KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.checks.production import findings
+from voiceagent_tts.plugins.keys.key_store import open_store
+from voiceagent_tts.plugins.keys.keys import Key, KeyDocument, Scope, make_key
 from voiceagent_tts.settings.access import Quota
 
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

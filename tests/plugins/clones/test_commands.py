@@ -21,9 +21,9 @@ from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones import commands as voices
 from voiceagent_tts.plugins.clones.clone_files import changing
 from voiceagent_tts.plugins.clones.stored_voices import add_voice as store_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 SOUND = REFERENCE / "reference.wav"

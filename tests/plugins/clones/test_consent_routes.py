@@ -23,9 +23,9 @@ from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.plugins.clones.stored_voices import remove_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.plugins.recordings.places import MAX_PLACES
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -111,10 +111,10 @@ async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
     record = VoiceRecord(name="anna", consent_id=consent.id)
     await cloning.save(record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
     withdrawals[0].join(PATIENCE_S)
-    assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
+    assert "anna" not in state.clones and "anna" not in VoiceRecords(state.clones).voices()
     with pytest.raises(InvalidRequestError, match="withdrawn"):
         await cloning.save(record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
-    assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
+    assert "anna" not in state.clones and "anna" not in VoiceRecords(state.clones).voices()
 
 
 async def test_a_voice_that_is_removed_while_it_is_replaced_keeps_its_record_or_goes(
@@ -136,7 +136,7 @@ async def test_a_voice_that_is_removed_while_it_is_replaced_keeps_its_record_or_
     monkeypatch.setattr(stored_voices, "write_file", write_late)
     await cloning.save(record, voice, replace=True)
     removals[0].join(PATIENCE_S)
-    assert ("anna" in state.clones) == ("anna" in state.voice_records.voices())
+    assert ("anna" in state.clones) == ("anna" in VoiceRecords(state.clones).voices())
     cloning.consents.withdraw(consent.id)
     assert "anna" not in state.clones
 
@@ -156,7 +156,7 @@ async def test_a_name_that_was_taken_meanwhile_is_refused(keeping: RunningServer
     assert [each.code for each in refused] == [ErrorCode.INVALID_VOICE]
     await cloning.save(VoiceRecord(name="anna"), second, replace=True)
     assert state.clones.read("anna") == second.content
-    remove_voice(state.voice_records, "anna")
+    remove_voice(VoiceRecords(state.clones), "anna")
 
 
 def meanwhile(change: Callable[[], Any]) -> threading.Thread:
@@ -185,7 +185,7 @@ async def test_uploads_at_the_same_time_stay_within_the_quota(
         outcomes = await asyncio.gather(*saving, return_exceptions=True)
     refused = [each for each in outcomes if isinstance(each, InvalidRequestError)]
     assert [each.code for each in refused] == [ErrorCode.VOICE_QUOTA] * 4
-    records = keeping.state.voice_records
+    records = VoiceRecords(keeping.state.clones)
     owned = {stored for stored, each in records.voices().items() if each.key_id == "k"}
     assert len(owned) == 2 and owned == {n for n in keeping.state.clones.names() if "quota" in n}
     await Cloning(keeping.state).save(

@@ -11,7 +11,7 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.consents import Consent, Consents, speaker_embedding
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.clones.voice_records import Viewer, VoiceRecord, VoiceRecords
 
 OWNER = Viewer("k", is_admin=False)
 

@@ -15,20 +15,19 @@ from websockets.exceptions import InvalidStatus
 
 from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.callers import Caller
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
-from voiceagent_tts.clones import CLONE_SUFFIX, VoiceFolder
+from voiceagent_tts.clones import CLONE_SUFFIX, CloneBook, VoiceFolder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.server.admission import Origin
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.voices import VoiceBook
 
 VOICES, CONSENTS = "/v1/audio/voices", "/v1/audio/voice_consents"
 WRITE = frozenset({Scope.SPEAK, Scope.VOICES_WRITE})
@@ -51,7 +50,7 @@ async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
     )
     settings = Settings(port=0, keys=str(tmp_path / "keys.json"), voices_folder=tmp_path / "voices")
     async with running(settings) as server:
-        records = server.state.voice_records
+        records = VoiceRecords(server.state.clones)
         add_voice(records, VoiceRecord(name="anna", key_id=ONE), b"recording")
         add_voice(records, VoiceRecord(name="bert", key_id=ADMIN, is_shared=True), b"recording")
         write_file(server.state.clones.file("carl"), b"recording")
@@ -130,7 +129,7 @@ def speak_clones(server: RunningServer, *, has_own_voices: bool) -> None:
     }
     if not has_own_voices:
         workers = {name: replace(each, voices=()) for name, each in workers.items()}
-    server.state.synthesizer.voices = VoiceBook(workers, server.state.clones_of(None))
+    server.state.synthesizer.voices = CloneBook(workers, server.state.clones_of)
 
 
 def socket(server: RunningServer, path: str, key: str) -> connect:
@@ -166,7 +165,7 @@ async def test_an_id_of_a_library_is_no_clone_of_another(
     """
     speak_clones(server, has_own_voices=True)
     clone = VoiceRecord(name=FOREIGN, key_id=ONE)
-    add_voice(server.state.voice_records, clone, b"recording")
+    add_voice(VoiceRecords(server.state.clones), clone, b"recording")
     names, listings = VoiceFolder.names, list[VoiceFolder]()
 
     def counted(folder: VoiceFolder) -> list[str]:
@@ -187,7 +186,7 @@ async def test_an_id_of_a_library_is_no_clone_of_another(
 async def test_a_client_that_names_no_voice_keeps_to_its_own(server: RunningServer) -> None:
     """Where only clones speak, the first text places a context; never with another's clone."""
     speak_clones(server, has_own_voices=False)
-    records = server.state.voice_records
+    records = VoiceRecords(server.state.clones)
     remove_voice(records, "bert")
     remove_voice(records, "carl")
     add_voice(records, VoiceRecord(name="zoe", key_id=TWO), b"recording")
@@ -202,7 +201,7 @@ async def test_a_default_voice_is_found_among_thousands_of_clones(
 ) -> None:
     """A context without a voice reads neither the folder on the event loop nor others' files."""
     speak_clones(server, has_own_voices=False)
-    records = server.state.voice_records
+    records = VoiceRecords(server.state.clones)
     for number in range(1000):
         record = VoiceRecord(name=f"aaron{number}", key_id=ONE)
         records.files.path(record.stored).write_text(record.model_dump_json())

@@ -9,7 +9,7 @@ from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.clones.voice_records import Viewer, VoiceRecord, VoiceRecords
 
 
 def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -> None:

@@ -2,27 +2,32 @@
 
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from testbed.servers import StartServer
 from testbed.waiting import until
-from voiceagent_tts.clones import VoiceFolder
+from voiceagent_tts.clones import SeenClones, VoiceFolder
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.clones.voice_records import Viewer, VoiceRecord, VoiceRecords
 
 OWNER, OTHER = Viewer("k", is_admin=False), Viewer("other", is_admin=False)
 
 
 def ids_of(folder: Path) -> tuple[VoiceIds, VoiceRecords]:
-    """The ids and records of a folder, whose voices are found by id."""
+    """The ids and records of a folder."""
     clones = VoiceFolder(folder)
     records = VoiceRecords(clones)
-    ids = VoiceIds(clones, records)
-    records.find_id = ids.find
-    return ids, records
+    return VoiceIds(clones, records), records
+
+
+def found(ids: VoiceIds, records: VoiceRecords, viewer: Viewer, voice_id: str) -> str | None:
+    """The file of the voice that a viewer finds by an id."""
+    is_seen = partial(records.is_seen, viewer=viewer)
+    return SeenClones(records.clones, viewer.key_id, is_seen, ids.find).find(voice_id)
 
 
 def test_a_clone_is_found_by_its_id(tmp_path: Path) -> None:
@@ -31,15 +36,15 @@ def test_a_clone_is_found_by_its_id(tmp_path: Path) -> None:
     record = VoiceRecord(name="anna", key_id="k")
     add_voice(records, record, b"first")
     ids.add(record)
-    assert records.seen_by(OWNER).find(record.id) == "anna@k"
-    assert records.seen_by(OTHER).find(record.id) is None
+    assert found(ids, records, OWNER, record.id) == "anna@k"
+    assert found(ids, records, OTHER, record.id) is None
     second = VoiceRecord(name="anna", key_id="k")
     add_voice(records, second, b"second")
-    assert records.seen_by(OWNER).find(record.id) is None
+    assert found(ids, records, OWNER, record.id) is None
     ids.add(second)
-    assert records.seen_by(OWNER).find(second.id) == "anna@k"
+    assert found(ids, records, OWNER, second.id) == "anna@k"
     remove_voice(records, "anna@k")
-    assert records.seen_by(OWNER).find(second.id) is None
+    assert found(ids, records, OWNER, second.id) is None
 
 
 async def test_a_server_finds_what_another_one_has_stored(
@@ -72,5 +77,5 @@ def test_ids_that_no_voice_has_read_no_voices(
     monkeypatch.setattr(records, "voice", read.append)
     monkeypatch.setattr(VoiceFolder, "names", lambda _: read.append("names"))
     for _ in range(3):
-        assert records.seen_by(OTHER).find(str(uuid.uuid4())) is None
+        assert found(ids, records, OTHER, str(uuid.uuid4())) is None
     assert read == []

@@ -87,7 +87,7 @@ async def test_times_of_words_without_audio_are_sent_in_parts(
     server = await start_server()
     door, body = f"{_ELEVENLABS}/with-timestamps?output_format=pcm_24000", {"text": "a " * 10_000}
     await _ask_for_file(server, door, {"text": "Hello."}, 1)
-    server.state.synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2))
+    server.state.synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2)).connect
     with loop_work(monkeypatch) as work:
         assert await _ask_for_file(server, door, body, CHARS) > 1
     assert not _is_long(work), (work.most, work.most_bytes)
@@ -184,6 +184,6 @@ async def test_no_turn_is_long_until_the_end_of_a_text(
 ) -> None:
     """Nor in the middle, and not at its end, of which the voice says nothing."""
     server = await start_server()
-    server.state.synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    server.state.synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2)).connect
     work = await _sent(server, door, kind, monkeypatch, None)
     assert not _is_long(work), (work.most, work.most_bytes)

@@ -13,13 +13,13 @@ from redis.asyncio import Redis
 
 from testbed.redis_process import RedisProcess
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.access.callers import Caller
-from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import queue as queue_module
 from voiceagent_tts.plugins.jobs import runner as runner_module
 from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobLimits, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import JobRunner
+from voiceagent_tts.plugins.redis.connection import connect
+from voiceagent_tts.server.callers import Caller
 
 pytestmark = pytest.mark.services
 

@@ -25,24 +25,24 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
-from voiceagent_tts.access.keys import KeyDocument, Scope, key_of_settings, make_key
-from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.clones import CloneBook
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, key_of_settings, make_key
 from voiceagent_tts.plugins.provenance.detector import detect
+from voiceagent_tts.plugins.redis.connection import connect
 from voiceagent_tts.plugins.speech.containers import ContainerEncoder
 from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.server import encoding, held
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota, hash_key
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.voices import VoiceBook
 
 pytestmark = pytest.mark.services
 
@@ -226,7 +226,7 @@ async def test_a_running_job_is_cancelled(redis: RedisProcess, tmp_path: Path) -
 
 
 async def test_a_job_that_is_over_is_deleted_with_its_file(
-    http: httpx.AsyncClient, server: RunningServer, tmp_path: Path
+    http: httpx.AsyncClient, redis: RedisProcess, tmp_path: Path
 ) -> None:
     """The answer shows it for the last time, without a link; what it took is free again.
 
@@ -245,9 +245,9 @@ async def test_a_job_that_is_over_is_deleted_with_its_file(
         assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 404
     assert (await http.get(jobs[0]["result"]["url"])).status_code == 404
     assert not list((tmp_path / "jobs").iterdir())
-    redis = server.state.access.redis
-    assert redis is not None
-    assert await redis.hgetall("voiceagent-tts:jobs:files:ip:127.0.0.1") == {b"total": b"0"}
+    client = connect(redis.url)
+    assert await client.hgetall("voiceagent-tts:jobs:files:ip:127.0.0.1") == {b"total": b"0"}
+    await client.aclose()
 
 
 async def test_a_job_that_is_cancelled_while_it_is_stored_leaves_no_file(
@@ -482,11 +482,11 @@ async def test_a_job_is_spoken_with_its_keys_voice(
         synthesizer, opened = server.state.synthesizer, list[str]()
         for name, key in (("anna", keys[0]), ("anna", keys[1]), ("zoe", keys[0])):
             record = VoiceRecord(name=name, key_id=key.key.id)
-            add_voice(server.state.voice_records, record, key.key.id.encode())
+            add_voice(VoiceRecords(server.state.clones), record, key.key.id.encode())
         workers = synthesizer.supervisors.items()
-        synthesizer.voices = VoiceBook(
+        synthesizer.voices = CloneBook(
             {name: replace(each.capabilities, clone_width=8) for name, each in workers},
-            server.state.clones_of(None),
+            server.state.clones_of,
         )
         open_context = synthesizer.open
 

@@ -16,6 +16,9 @@ from voiceagent_tts.plugins.lexicons.server import FolderLexicons
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.entries import EntryMatcher
+from voiceagent_tts.voices import Voice
+
+NOVA = Voice("nova", "espeak")
 
 
 def near(samples: int) -> Any:
@@ -37,7 +40,9 @@ async def test_the_lexicons_of_voice_and_server(
     synthesizer = await start_synthesizer(
         lexicon=check_entries({"abc": "one", "xyz": "seventeen hundred"})
     )
-    synthesizer.voice_lexicons = lexicons = FolderLexicons(tmp_path)
+    lexicons = FolderLexicons(tmp_path)
+    synthesizer.before_open.append(lexicons.load)
+    synthesizer.find_lexicon = lexicons.find
     options = replace(UNPACED, voice="nova")
 
     async def length(text: str, options: ContextOptions = options) -> int:
@@ -73,7 +78,9 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     monkeypatch.setattr(reader, "rows_of", refuse)
     (file := tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
     synthesizer = await start_synthesizer()
-    synthesizer.voice_lexicons = lexicons = FolderLexicons(tmp_path)
+    lexicons = FolderLexicons(tmp_path)
+    synthesizer.before_open.append(lexicons.load)
+    synthesizer.find_lexicon = lexicons.find
     for _ in range(2):
         (await synthesizer.open(replace(UNPACED, voice="nova"))).abandon()
     assert files == [file]
@@ -91,8 +98,8 @@ async def test_no_lexicon_is_read_after_the_close(
     monkeypatch.setattr(LexiconReader, "read", refuse)
     (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
     lexicons = FolderLexicons(tmp_path)
-    loading = asyncio.create_task(lexicons.load("nova"))
+    loading = asyncio.create_task(lexicons.load(NOVA))
     await asyncio.sleep(0)
     await lexicons.close()
     await loading
-    assert lexicons.find("nova") is None
+    assert lexicons.find(NOVA) is None

@@ -25,9 +25,9 @@ from testbed.c2pa_certificates import certificate_files, manifest_of
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import OTHER_KEY, TEST_KEY, as_floats, speech_pcm
 from testbed.wire import Wire
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.plugins.provenance.watermark import mark
 from voiceagent_tts.plugins.recordings.file_reader import AudioLimits

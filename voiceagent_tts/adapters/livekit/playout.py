@@ -15,14 +15,14 @@ import asyncio
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from livekit.agents.voice import io
 
-from voiceagent_tts.adapters.turn import audible_at, heard_samples, surely_begun_at
-from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
+from voiceagent_tts.adapters.turn import TurnWord, audible_at, heard_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, ms_to_samples
 
 if TYPE_CHECKING:
     from livekit.agents import AgentSession, AgentStateChangedEvent
@@ -48,15 +48,14 @@ class Playout:
         """The reply's text so far."""
         self.is_complete = False
         """Whether all of the text was spoken."""
-        self.char_end = 0
-        """End of the text whose words are known, or were spoken before a context broke off."""
+        self.words: list[TurnWord] = []
+        """The words whose audio has begun to arrive, in order."""
         self._latency_s = latency_s
         self._clock = PlayoutClock()
         self.awaits_start = False
         """Whether the listener has heard nothing yet, and the output will report the start."""
         self._has_started = False
         self._paused_at: float | None = None
-        self._words: list[WordTimestamp] = []
 
     @property
     def samples(self) -> int:
@@ -100,38 +99,19 @@ class Playout:
         """The time by the listener's clock, which stands still while playback is paused."""
         return now if self._paused_at is None else self._paused_at
 
-    def expect(self, words: Iterable[WordTimestamp]) -> list[WordTimestamp]:
-        """Add words; returns them without those that a context which broke off spoke before."""
-        new: list[WordTimestamp] = []
-        for word in words:
-            if word.word.char_end > self.char_end:
-                self.char_end = word.word.char_end
-                new.append(word)
-        self._words += new
-        return new
-
-    def correct(self, words: Iterable[WordTimestamp], context_start: int) -> None:
-        """Give words of the context that speaks better times: some had left by an estimate.
-
-        A word before `context_start`, where its audio starts, broke off there and is spoken again,
-        but was heard first.
-        """
-        better = {word.word.char_start: word for word in words}
-        self._words = [
-            better.get(word.word.char_start, word) if word.start_sample >= context_start else word
-            for word in self._words
-        ]
+    @property
+    def char_end(self) -> int:
+        """End of the last word."""
+        return self.words[-1].char_end if self.words else 0
 
     def forget_unheard(self) -> None:
-        """Drop the words whose audio has not arrived and never will."""
-        while self._words and audible_at(self._words[-1].start_sample) > self.samples:
-            self._words.pop()
-        self.char_end = self._words[-1].word.char_end if self._words else 0
+        """Drop the words whose audio never comes: they turned out to be later than they seemed."""
+        while self.words and audible_at(self.words[-1].start_sample) > self.samples:
+            self.words.pop()
 
     def forget_after(self, char_end: int) -> None:
         """Drop the words after `char_end`: the server sent noise in their place."""
-        self._words = [word for word in self._words if word.word.char_end <= char_end]
-        self.char_end = self._words[-1].word.char_end if self._words else 0
+        self.words = [word for word in self.words if word.char_end <= char_end]
 
     def possible_s(self, played_s: float, now: float) -> float:
         """How much can have been heard of what an output has measured as played until `now`.
@@ -149,11 +129,8 @@ class Playout:
         heard = heard_samples(round(played_s * SAMPLE_RATE_HZ), self._latency_s)
         if self.is_complete and self.samples - heard < _TOLERANCE_SAMPLES:
             return self.text
-        ends = [word.word.char_end for word in self._words if self._begins_by(word) <= heard]
+        ends = [word.char_end for word in self.words if audible_at(word.begun_at) <= heard]
         return self.text[: max(ends, default=0)]
-
-    def _begins_by(self, word: WordTimestamp) -> int:
-        return audible_at(surely_begun_at(word, self.text))
 
 
 @dataclass(frozen=True, slots=True)

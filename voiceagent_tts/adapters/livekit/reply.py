@@ -9,7 +9,7 @@ listener still has audio to hear, and then as often as LiveKit's retry policy al
 import asyncio
 import enum
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Unpack
 from uuid import uuid4
@@ -33,24 +33,27 @@ from voiceagent_tts.adapters.options import (
     open_options,
     unknown_options,
 )
-from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, silence
+from voiceagent_tts.adapters.turn import (
+    UNSPOKEN_MS,
+    Turn,
+    TurnState,
+    TurnWord,
+    WholeCharacters,
+    silence,
+)
 from voiceagent_tts.client import ClientSocket, connection_problem, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
     OpenOptions,
     VoiceOptions,
-    error_of,
-    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
-    ErrorMessage,
     SampleRate,
     WordsMessage,
-    WordsMovedMessage,
 )
 
 _ANSWER_TIMEOUT_S = 2.0
@@ -151,10 +154,12 @@ class Reply:
             max_failures=conn_options.max_retry,
             retry_wait_s=conn_options.retry_interval,
         )
+        self._characters = WholeCharacters()
         self._playout = Playout(options.output_latency_s)
         self._opened_at = 0.0  # when the server context that speaks was opened
         self._resume_at: float | None = None  # when the next attempt to resume begins
         self._error: APIError | None = None
+        self._unshown: list[WordTimestamp] = []  # words that have come ahead of all audio
         self._shown_char_end = 0  # of the text that LiveKit has
         self._shown_s = 0.0  # the latest time that LiveKit has
 
@@ -243,42 +248,45 @@ class Reply:
             case APIError():
                 raise item
             case str():
-                self._turn.append(item, time.monotonic())
-                self._playout.text = self._turn.text
+                self._append(self._characters.add(item))
                 await self._speak_on()
             case ReplyInput.FLUSH:
                 self._turn.flush()
             case ReplyInput.END:
+                self._append(self._characters.end())
                 self._turn.end_text(time.monotonic())
-                self._playout.text = self._turn.text
                 await self._speak_on()
             case _ if self._turn.is_spoken_by(getattr(item, "context_id", None)):
-                self._turn.note_answer(time.monotonic())
                 await self._receive_event(item)
             case _:
                 pass  # of an abandoned context
 
     async def _receive_event(self, event: ClientEvent) -> None:
+        samples = self._turn.samples
+        words = self._turn.receive(event, time.monotonic())
         match event:
             case ClientAudio():
-                self._play(event)
-            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
-                pass  # its `done` follows, once its audio has left; the rest is spoken then
-            case ErrorMessage():
-                raise error_of(event)
+                self._play(event.pcm, self._turn.samples - samples)
             case WordsMessage():
-                words = [self._turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
-                self._on_words(self._turn.context_id, words)
-                self._expect_new_words()
-            case WordsMovedMessage():
-                better = map(self._turn.to_turn, timestamps_of(event))
-                self._playout.correct(better, self._turn.context_start)
-            case DoneMessage():
-                await self._finish_context(event)
+                self._unshown += self._turn.words_of(event)
+                self._on_words(self._turn.context_id, self._turn.words_of(event))
             case _:
-                pass  # not used here
+                pass
+        if self.is_audible:  # ahead of their audio, so that no transcript is late
+            for each in self._unshown:
+                self._show_word(each.word.char_end, each)
+            self._unshown.clear()
+        self._add(words)
+        if isinstance(event, DoneMessage):
+            if event.reason == "limit":
+                self._forget_unheard()
+            await self._speak_rest()
 
     # Text to the server.
+
+    def _append(self, text: str) -> None:
+        self._turn.append(text, time.monotonic())
+        self._playout.text = self._turn.text
 
     async def _speak_on(self) -> None:
         """Speak what no context speaks, unless an attempt to resume will."""
@@ -305,12 +313,10 @@ class Reply:
 
     # Audio and words to LiveKit.
 
-    def _play(self, audio: ClientAudio) -> None:
+    def _play(self, pcm: bytes, samples: int) -> None:
         if not self.is_audible and self._options.leading_silence_ms:
             self._play_silence(self._options.leading_silence_ms)
-        samples = self._turn.receive_audio(audio)
-        self._push(audio.pcm, samples)
-        self._expect_new_words()
+        self._push(pcm, samples)
 
     def _play_silence(self, ms: float) -> None:
         self._push(silence(ms / 1000, self._options.sample_rate), ms_to_samples(ms))
@@ -321,17 +327,16 @@ class Reply:
         self._playout.play(samples, time.monotonic())
         self._emitter.push(pcm)
 
-    def _expect_new_words(self) -> None:
-        if self.is_audible:  # silence before the reply moves all words
-            self._expect(self._turn.new_words())
+    def _add(self, words: list[TurnWord]) -> None:
+        self._playout.words += words
+        for word in words:
+            self._show_word(word.char_end, word.timestamp.later(word.context_start))
 
-    def _expect(self, words: Iterable[WordTimestamp]) -> None:
-        for word in self._playout.expect(words):
-            text = self._turn.text
-            # White space goes with the word before it, so that no transcript begins with any.
-            char_end = len(text) - len(text[word.word.char_end :].lstrip())
-            end = word.start_sample if word.end_sample is None else word.end_sample
-            self._show(char_end, word.start_sample, end, word.confidence)
+    def _show_word(self, char_end: int, times: WordTimestamp) -> None:
+        # White space goes with the word before it, so that no transcript begins with any.
+        char_end = len(self._turn.text) - len(self._turn.text[char_end:].lstrip())
+        end = times.start_sample if times.end_sample is None else times.end_sample
+        self._show(char_end, times.start_sample, end, times.confidence)
 
     def _show(
         self, char_end: int, start: int, end: int, confidence: NotGivenOr[float] = NOT_GIVEN
@@ -351,20 +356,6 @@ class Reply:
         self._emitter.push_timed_transcript(timed)
 
     # The end of a context, and of the reply.
-
-    async def _finish_context(self, done: DoneMessage) -> None:
-        if done.reason == "limit":
-            self._playout.forget_unheard()
-            self._turn.close_context(self._playout.char_end)
-        else:
-            final = timestamps_of(done.words_final) if done.words_final else []
-            better = [self._turn.to_turn(each) for each in final]
-            context_start = self._turn.context_start
-            words = self._turn.finish_context(done.chars)
-            if self.is_audible:
-                self._expect(words)
-                self._playout.correct(better, context_start)
-        await self._speak_rest()
 
     def _end(self) -> None:
         """End the reply: all its text is spoken, or has no audio at all."""
@@ -397,12 +388,16 @@ class Reply:
 
     def _leave_context(self) -> None:
         has_lost_text = self._turn.has_lost_text
-        words = self._turn.break_off_context()
-        if self.is_audible:
-            self._expect(words)
-        self._playout.forget_unheard()
+        self._unshown.clear()
+        self._add(self._turn.break_off_context())
         if has_lost_text:
             self._playout.forget_after(self._turn.spoken_char_end)
+        self._forget_unheard()
+
+    def _forget_unheard(self) -> None:
+        """Drop words that are heard when they are spoken again, and are returned again then."""
+        self._playout.forget_unheard()
+        self._turn.returned_char_end = self._playout.char_end
 
     def _resume_in_s(self) -> float | None:
         return None if self._resume_at is None else max(0.0, self._resume_at - time.monotonic())

@@ -7,7 +7,6 @@ frames. Other frames pass unchanged.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipecat.frames.frames import (
@@ -41,14 +40,16 @@ _ROUNDING_S = 1e-6
 
 
 @dataclass
-class AudioEndFrame(ControlFrame):
+class AudioEndFrame(TTSAudioRawFrame):
     """Marks the end of a context's audio in its queue; never leaves.
+
+    It is audio without a sample: of a context without any, Pipecat would report an error, but a
+    turn that failed has reported its own, and a text without words is none.
 
     Attributes:
         has_unspoken_text: whether no audio of the context's remaining text comes.
     """
 
-    context_id: str = ""
     has_unspoken_text: bool = False
 
 
@@ -113,19 +114,15 @@ class _Said:
 class Output:
     """Corrects and holds the frames that leave the service, in order.
 
-    Args:
-        continues: returns whether an announced text continues its context's as it is.
-
     Attributes:
         word: the word whose frames Pipecat makes now.
     """
 
-    def __init__(self, playout: Playout, continues: Callable[[AggregatedTextFrame], bool]) -> None:
+    def __init__(self, playout: Playout) -> None:
         self.word: SpokenWord | None = None
         self._committed: SpokenWord | None = None
         """The last word of which a frame has added the text to the history."""
         self._appends = True  # whether the context's words belong to the history
-        self._continues = continues
         self._said_context_id: str | None = None
         """The context of the last word that has left for the history."""
         self._said: list[_Said] = []
@@ -147,7 +144,7 @@ class Output:
                 if isinstance(frame, TTSTextFrame) and self._appends:
                     self._correct_text(frame)
             case AggregatedTextFrame() if frame.will_be_spoken:
-                self._text.announce(frame, continues=self._continues(frame))
+                self._text.announce(frame)
                 self._announced.append(frame)
                 return False
             case LLMFullResponseEndFrame() | LLMAssistantPushAggregationFrame():
@@ -191,7 +188,7 @@ class Output:
         frame.context_id = context_id
         return frame
 
-    def drop_text_of(self, context_id: str) -> None:
+    def drop_text_of(self, context_id: str | None) -> None:
         """Text of `context_id` that leaves from now on was not spoken."""
         self._unspoken_context_id = context_id
 

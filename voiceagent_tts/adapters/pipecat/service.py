@@ -32,7 +32,6 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
-    LLMTextFrame,
     ServiceSwitcherRequestMetadataFrame,
     StartFrame,
     TextFrame,
@@ -47,12 +46,14 @@ from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
-from pipecat.services.tts_service import TextAggregationMode
+from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.transcriptions.language import Language
 from pipecat.transports.base_output import BaseOutputTransport
-from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
+from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator
+from pipecat.utils.text.pattern_pair_aggregator import PatternMatch
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
+from pipecat.utils.types import is_given
 
 from voiceagent_tts.adapters.options import (
     check_count,
@@ -80,9 +81,9 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
+from voiceagent_tts.adapters.pipecat.text import CONTINUES, ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import TurnState, first_half, silence, whole_characters
+from voiceagent_tts.adapters.turn import TurnState, WholeCharacters, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -100,12 +101,8 @@ _END_PATIENCE_S = 3.0
 give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames that commit the words so far as a message of the history."""
-_OTHER_TEXT = (AggregatedTextFrame, TTSSpeakFrame, LLMFullResponseStartFrame)
-"""Frames of text, or before a text, that does not continue the text in the aggregator."""
 _HEARD = (TranscriptionFrame, InterimTranscriptionFrame, EagerTranscriptionFrame)
 """Frames of text that the user has said; Pipecat passes them on."""
-_STARTS_TEXT = "voiceagent-tts: starts a text"
-"""Key in the metadata of a piece of text that does not continue the one before it."""
 _TURNS_BEFORE_CUT = 64
 """Iterations of the event loop without a report of the transport before an interruption continues.
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
@@ -211,16 +208,17 @@ class VoiceAgentTTSService(TurnTTSService):
             settings=defaults,
             **kwargs,
         )
-        self._text_aggregator = text_aggregator or ClauseAggregator(
+        aggregator = text_aggregator or ClauseAggregator(
             language=self.text_aggregation_language, by_token=self._by_token
         )
-        aggregator = self._text_aggregator
+        self._aggregator = aggregator
         self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_text = True  # the next piece does not continue the one before it
-        self._line_breaks = ""  # at the start of the next piece, where Pipecat removes them
-        self._half = ""  # of a character whose second half comes with the next token
+        self._piece: AggregatedTextFrame | None = None  # of text, which Pipecat passes to `run_tts`
+        self._characters = WholeCharacters()  # of the LLM's text
         self._started: TTSStartedFrame | None = None  # the last one that has left
+        self._not_interrupted: set[str | None] = set()  # contexts that outlast an interruption
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
         self._holds_nothing.set()
@@ -230,7 +228,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._register_event_handler("on_words")
         self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
         self._playout = Playout(output_latency_s)
-        self._output = Output(self._playout, self._continues)
+        self._output = Output(self._playout)
         self._names_servers_model = defaults.model is None  # in metrics
         self._check(defaults)
 
@@ -302,7 +300,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            await self._append_text(turn, self._space_before(turn, text) + text)
+            self._append_text(turn, self._space_before(turn, text) + text)
             self._starts_text = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
@@ -315,26 +313,12 @@ class VoiceAgentTTSService(TurnTTSService):
 
     def _space_before(self, turn: PipecatTurn, piece: str) -> str:
         """What separates the turn's text so far from its next piece, which Pipecat has stripped."""
-        line_breaks, self._line_breaks = self._line_breaks, ""
-        if not turn.text or piece.startswith("\n"):
+        if self._piece is None or not turn.text or piece.startswith("\n"):
             return ""
-        is_continuation = self._clauses is not None and not self._starts_text
+        text = self._piece.text
+        line_breaks = text[: len(text) - len(text.lstrip("\n"))]
+        is_continuation = CONTINUES in self._piece.metadata
         return line_breaks or ("" if is_continuation else joint(turn.text, piece))
-
-    async def append_to_audio_context(self, context_id: str | None, frame: Any) -> None:
-        """Append to a context's queue; a piece of text notes how it follows the one before it."""
-        if isinstance(frame, AggregatedTextFrame):
-            self._line_breaks = frame.text[: len(frame.text) - len(frame.text.lstrip("\n"))]
-            if self._starts_text:
-                frame.metadata[_STARTS_TEXT] = True
-        await super().append_to_audio_context(context_id, frame)
-
-    def _continues(self, announced: AggregatedTextFrame) -> bool:
-        """Whether a piece continues the text before it, white space included.
-
-        It may be announced when the next reply has begun.
-        """
-        return self._clauses is not None and _STARTS_TEXT not in announced.metadata
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """End the text of a context."""
@@ -344,11 +328,6 @@ class VoiceAgentTTSService(TurnTTSService):
             if self._by_token:
                 await self.start_tts_usage_metrics(turn.text)
             await self._end_text(turn)
-
-    async def start_text_aggregation_metrics(self) -> None:
-        """Measure how long text is collected; tokens are not."""
-        if not self._by_token:
-            await super().start_text_aggregation_metrics()
 
     async def on_turn_context_completed(self) -> None:
         """End the turn on the server, even one without text.
@@ -389,6 +368,8 @@ class VoiceAgentTTSService(TurnTTSService):
         changed_settings = copy.deepcopy(self.settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
+        if is_given(delta.language):
+            self._aggregator.set_language(delta.language)
         changed = await super()._update_settings(delta)
         if changed and (context_id := self._text_context_id):
             self._move_text_from(context_id)
@@ -408,66 +389,89 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().on_audio_context_interrupted(context_id)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
-        await self._join_halves(frame, direction)
-        is_other_text = isinstance(frame, _OTHER_TEXT) and not getattr(frame, "skip_tts", False)
-        if is_other_text:
-            await self._pass_text_on()
-            self._starts_text |= not isinstance(frame, TTSSpeakFrame)  # that has its own context
-        elif isinstance(frame, InterruptionFrame) and direction is FrameDirection.UPSTREAM:
-            await self._follow_transport(frame)
-        elif isinstance(frame, InterruptionFrame):
-            await self._let_words_arrive()
-        elif isinstance(frame, ServiceSwitcherRequestMetadataFrame):
-            await self._forget_reply()
-        starts_text = self._starts_text
-        await super().process_frame(frame, direction)
-        if is_other_text:
-            self._starts_text = starts_text  # also what follows it is another text
-        if isinstance(frame, InterruptionFrame):
-            if (going_on := self._text_context_id) is None:
-                self._text_contexts.clear()  # before the next `await`: a reply may begin during it
-            for context_id in self._turns.keys() - {going_on}:
-                if not self.audio_context_available(context_id):
-                    await self._stop_turn(context_id)
-            await self._go_on_after_interruption()
-
-    async def _join_halves(self, frame: Frame, direction: FrameDirection) -> None:
-        """Join the halves of characters in a text; a first half waits for the LLM's next token."""
-        is_skipped = isinstance(frame, _HEARD) or getattr(frame, "skip_tts", False)
+        """Collect the text that is spoken into pieces; Pipecat handles these, and other frames."""
+        is_spoken = not getattr(frame, "skip_tts", False)
         match frame:
             case InterruptionFrame():
-                self._half = ""
-            case _ if is_skipped or direction is FrameDirection.UPSTREAM:
-                pass  # it is not of the LLM's text that is spoken
-            case AggregatedTextFrame():
-                frame.text = whole_characters(frame.text)
-                frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
-            case TTSSpeakFrame():
-                frame.text = whole_characters(frame.text)
-            case TextFrame():
-                text = self._half + frame.text
-                self._half = first_half(text)
-                frame.text = whole_characters(text.removesuffix(self._half))
-            case LLMFullResponseStartFrame():
-                self._half = ""
-            case LLMFullResponseEndFrame() if self._half:
-                half, self._half = self._half, ""
-                await super().process_frame(LLMTextFrame(whole_characters(half)), direction)
+                return await self._process_interruption(frame, direction)
+            case ServiceSwitcherRequestMetadataFrame():
+                await self._forget_reply()
+            case AggregatedTextFrame() | TTSSpeakFrame() | LLMFullResponseStartFrame() if is_spoken:
+                return await self._process_other_text(frame, direction)
+            case TextFrame() if is_spoken and not isinstance(frame, _HEARD):
+                await super(TTSService, self).process_frame(frame, direction)
+                is_of_llm = direction is FrameDirection.DOWNSTREAM
+                text = self._characters.add(frame.text) if is_of_llm else frame.text
+                return await self._collect(text)
+            case LLMFullResponseEndFrame() if is_spoken:
+                if half := self._characters.end():
+                    await self._collect(half)
+                await self._speak(await self._aggregator.flush())
             case _:
                 pass
+        await super().process_frame(frame, direction)
 
-    async def _pass_text_on(self) -> None:
-        """Have the LLM's text so far spoken before the text of another processor."""
-        if self._clauses and (piece := self._clauses.pop()) is not None:
-            frame = AggregatedTextFrame(piece.text, piece.type, raw_text=piece.text)
-            await super().process_frame(frame, FrameDirection.DOWNSTREAM)
+    async def _collect(self, text: str) -> None:
+        if not self._by_token:
+            await self.start_text_aggregation_metrics()
+        async for piece in self._aggregator.aggregate(text):
+            await self._speak(piece)
+
+    async def _speak(self, piece: Aggregation | None) -> None:
+        if piece is None:
+            return
+        await self.stop_text_aggregation_metrics()
+        raw_text = piece.full_match if isinstance(piece, PatternMatch) else piece.text
+        self._piece = frame = AggregatedTextFrame(piece.text, piece.type, raw_text=raw_text)
+        if self._clauses and not self._starts_text:
+            frame.metadata[CONTINUES] = True
+        await super().process_frame(frame, FrameDirection.DOWNSTREAM)
+
+    async def _process_other_text(
+        self,
+        frame: AggregatedTextFrame | TTSSpeakFrame | LLMFullResponseStartFrame,
+        direction: FrameDirection,
+    ) -> None:
+        """Process a text, or what begins one, that does not continue the text in the aggregator."""
+        if self._clauses:  # the LLM's text so far is spoken before it
+            await self._speak(self._clauses.pop())
+        if isinstance(frame, LLMFullResponseStartFrame):
+            self._characters.end()
+        else:
+            frame.text = whole_characters(frame.text)
+        if isinstance(frame, AggregatedTextFrame):
+            self._piece = frame
+            frame.raw_text = frame.raw_text and whole_characters(frame.raw_text)
+        # Nor does what follows it; an utterance has an audio context of its own.
+        starts_text = self._starts_text or not isinstance(frame, TTSSpeakFrame)
+        self._starts_text = starts_text
+        await super().process_frame(frame, direction)
+        self._starts_text = starts_text
+
+    async def _process_interruption(
+        self, frame: InterruptionFrame, direction: FrameDirection
+    ) -> None:
+        """Handle an interruption, which also ends contexts that Pipecat has not opened yet."""
+        if direction is FrameDirection.UPSTREAM:
+            await self._follow_transport(frame)
+        else:
+            await self._let_words_arrive()
+        self._characters.end()
+        await self._aggregator.handle_interruption()
+        await super().process_frame(frame, direction)
+        if (going_on := self._text_context_id) is None:
+            self._text_contexts.clear()  # before the next `await`: a reply may begin during it
+        for context_id in self._turns.keys() - {going_on}:
+            if not self.audio_context_available(context_id):
+                await self._stop_turn(context_id)
+        await self._go_on_after_interruption()
 
     async def _forget_reply(self) -> None:
         """End the reply in which another service took over: its end has not come here."""
-        await self._text_aggregator.reset()
+        await self._aggregator.reset()
         await self.on_turn_context_completed()
-        self._starts_text, self._half = True, ""
+        self._starts_text = True
+        self._characters.end()
 
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.
@@ -476,8 +480,7 @@ class VoiceAgentTTSService(TurnTTSService):
         an utterance that has not started. The end of a reply, which commits what is said within it,
         may never come.
         """
-        for context in self._tts_contexts.values():  # those that are not interrupted
-            context.push_assistant_aggregation = context.append_to_context
+        self._not_interrupted = {*self.get_audio_contexts(), self._text_context_id}
         started, now_s = self._started, self._now_s()
         if started is None or started.interruptible or not self._playout.lead_s(now_s):
             return
@@ -517,14 +520,9 @@ class VoiceAgentTTSService(TurnTTSService):
         turn = self._turns.pop(context_id, None) if context_id else None
         if turn is not None:
             await self._stop_resuming(turn.context_id)
-            has_unspoken_text = turn.state is not TurnState.COMPLETE
-            end = AudioEndFrame(turn.context_id, has_unspoken_text=has_unspoken_text)
-            await self.append_to_audio_context(context_id, end)
+            await self._mark_audio_end(turn)
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await super().remove_audio_context(context_id)
-
-    async def _record_context_audio_outcome(self, context_id: str, received_audio: bool) -> None:
-        """Report nothing: a failed turn has reported its error, and missing words are none."""
 
     # Words out.
 
@@ -585,13 +583,15 @@ class VoiceAgentTTSService(TurnTTSService):
             # Pipecat marks a frame of this context as it leaves: too late for one that is held.
             frame.interruptible = frame.interruptible and started.interruptible
         match frame:
+            case AudioEndFrame():
+                return await self._end_audio(frame)
             case TTSAudioRawFrame():
                 await self._wait_for_playback(_LEAD_S)
             case TTSStartedFrame():
                 await self._begin_utterance()
                 self._started = frame
-            case AudioEndFrame():
-                return await self._end_audio(frame)
+            case LLMAssistantPushAggregationFrame() if started:
+                self._not_interrupted.discard(started.context_id)
             case KeepAliveFrame():
                 return None
             case InterruptionFrame():
@@ -609,8 +609,18 @@ class VoiceAgentTTSService(TurnTTSService):
             self._has_news.set()
         if isinstance(frame, TTSAudioRawFrame):
             await self._release_words(frame.context_id)
+        elif isinstance(frame, TTSStoppedFrame):
+            await self._commit(frame)
         if self._noise and isinstance(frame, _COMMITS):
             await self._remove_noise(frame)
+
+    async def _commit(self, stopped: TTSStoppedFrame) -> None:
+        """End the message of an utterance that outlasted an interruption: its reply has ended."""
+        started = self._started
+        if started and started.append_to_context and stopped.context_id in self._not_interrupted:
+            commit = LLMAssistantPushAggregationFrame()
+            commit.interruptible = started.interruptible
+            await self.push_frame(commit)
 
     async def _let_held_frames_leave(self) -> None:
         patience_s = self._playout.lead_s(self._now_s()) + _END_PATIENCE_S

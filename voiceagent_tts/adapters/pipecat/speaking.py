@@ -37,8 +37,6 @@ from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, V
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
-    error_of,
-    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
@@ -46,7 +44,6 @@ from voiceagent_tts.protocol.messages import (
     SampleRate,
     WarningMessage,
     WordsMessage,
-    WordsMovedMessage,
 )
 
 _CONNECT_WAIT_S = 1.0
@@ -254,12 +251,8 @@ class TurnTTSService(TTSService):
 
     # Text to the server.
 
-    async def _append_text(self, turn: PipecatTurn, text: str) -> None:
-        try:
-            turn.append(text, self._now_s())
-        except VoiceAgentError as error:
-            await self._recover_from(turn, error)
-            return
+    def _append_text(self, turn: PipecatTurn, text: str) -> None:
+        turn.append(text, self._now_s())
         if turn.record is None and turn.context_id not in self._resuming:
             self._resume_turn(turn)
 
@@ -275,7 +268,7 @@ class TurnTTSService(TTSService):
         """Open a server context that speaks the turn's rest.
 
         Raises:
-            VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
+            VoiceAgentError: the server accepts no context now, or an option is wrong.
         """
         if (socket := self._connection.socket) is None:
             raise ConnectionLostError("no connection to the server")
@@ -306,29 +299,35 @@ class TurnTTSService(TTSService):
     # Audio and words from the server.
 
     async def _receive_event(self, event: ClientEvent) -> None:
+        if isinstance(event, WarningMessage):
+            self._log_warning(event)
         if (turn := self._turn_of(event)) is not None:
-            turn.note_answer(self._now_s())
+            await self._receive_event_of(turn, event)
+        elif isinstance(event, ErrorMessage) and event.context_id is None:
+            await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
+
+    async def _receive_event_of(self, turn: PipecatTurn, event: ClientEvent) -> None:
+        is_first = not turn.samples
+        try:
+            words = turn.commit(turn.receive(event, self._now_s()))
+        except VoiceAgentError as error:
+            await self._recover_from(turn, error)
+            return
         match event:
-            case ClientAudio() if turn:
-                await self._receive_audio(turn, event)
-            case WordsMessage() if turn:
-                words = [turn.to_turn(timestamp) for timestamp in timestamps_of(event)]
-                await self._call_event_handler("on_words", turn.context_id, words)
-                await self._add_words(turn.context_id, turn.audible_words())
-            case WordsMovedMessage() if turn:
-                await self._add_words(turn.context_id, turn.audible_words())
-            case WarningMessage():
-                self._log_warning(event)
-            case DoneMessage() if turn:
-                await self._finish_context(turn, event)
-            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
-                pass  # its `done` follows, once its audio has left; the rest is spoken then
-            case ErrorMessage() if turn:
-                await self._recover_from(turn, error_of(event))
-            case ErrorMessage(context_id=None):
-                await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
+            case ClientAudio():
+                if is_first:
+                    await self.stop_ttfb_metrics()  # Pipecat's own call waits for what plays before
+                # Words follow their audio into the queue: there Pipecat can time them, and a word
+                # whose audio breaks off before it is audible is not committed.
+                await self._queue_audio(turn, event.pcm)
+            case WordsMessage():
+                await self._call_event_handler("on_words", turn.context_id, turn.words_of(event))
+            case DoneMessage():
+                await self._finish_context(turn, words)
+                return
             case _:
-                pass  # of an abandoned context, or not used here
+                pass
+        await self._add_words(turn.context_id, words)
 
     def _log_warning(self, warning: WarningMessage) -> None:
         if warning.code not in self._warned:
@@ -340,23 +339,9 @@ class TurnTTSService(TTSService):
         turns = self._turns.values()
         return next((turn for turn in turns if turn.is_spoken_by(context_id)), None)
 
-    async def _receive_audio(self, turn: PipecatTurn, audio: ClientAudio) -> None:
-        if not turn.samples:
-            await self.stop_ttfb_metrics()  # Pipecat's own call waits for the utterance before
-        turn.receive_audio(audio)
-        frame = TTSAudioRawFrame(audio.pcm, self._output_rate_hz, 1, context_id=turn.context_id)
-        await self.append_to_audio_context(turn.context_id, frame)
-        # Words follow their audio into the queue: there Pipecat can time them, and a word whose
-        # audio breaks off before it is audible is not committed.
-        await self._add_words(turn.context_id, turn.audible_words())
-
-    async def _finish_context(self, turn: PipecatTurn, done: DoneMessage) -> None:
-        if done.reason not in ("complete", "idle"):
-            ended = EngineError(f"the server ended a turn: {done.reason}")
-            await self._recover_from(turn, ended)
-            return
-        words = turn.finish(done)
-        if turn.rest.strip():  # text that was on its way when the server was idle
+    async def _finish_context(self, turn: PipecatTurn, words: list[SpokenWord]) -> None:
+        turn.broken_off_at_s = None
+        if turn.rest.strip():  # text that was on its way when the server was idle, for example
             # Before the next `await`: text that arrives during it must find the turn resuming, or
             # it resumes the turn a second time.
             self._resume_turn(turn)
@@ -368,10 +353,19 @@ class TurnTTSService(TTSService):
 
     async def _speak_nothing(self, turn: PipecatTurn) -> list[SpokenWord]:
         """Commit a turn without letters and digits; Pipecat reports no audio at all as an error."""
-        pcm = silence(UNSPOKEN_MS / 1000, self._output_rate_hz)
+        await self._queue_audio(turn, silence(UNSPOKEN_MS / 1000, self._output_rate_hz))
+        return [SpokenWord(turn.text)]
+
+    async def _queue_audio(self, turn: PipecatTurn, pcm: bytes) -> None:
         frame = TTSAudioRawFrame(pcm, self._output_rate_hz, 1, context_id=turn.context_id)
         await self.append_to_audio_context(turn.context_id, frame)
-        return [SpokenWord(turn.text, 0.0)]
+
+    async def _mark_audio_end(self, turn: PipecatTurn) -> None:
+        if not turn.samples:
+            await self.cancel_ttfb_metrics()  # Pipecat takes the mark for audio
+        end = AudioEndFrame(b"", self._output_rate_hz, 1, context_id=turn.context_id)
+        end.has_unspoken_text = turn.state is not TurnState.COMPLETE
+        await self.append_to_audio_context(turn.context_id, end)
 
     async def _complete_turn(self, turn: PipecatTurn) -> None:
         """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""
@@ -406,7 +400,7 @@ class TurnTTSService(TTSService):
         if turn.record is None:
             return  # the turn was interrupted
         turn.abandon_context()
-        words = turn.break_off()
+        words = turn.commit(turn.break_off_context())
         if turn.rest.strip() or not error.is_retryable:
             self._resume_turn(turn, error)  # before the next `await`, as in `_finish_context`
         await self._add_words(turn.context_id, words)
@@ -476,11 +470,12 @@ class TurnTTSService(TTSService):
             category=category,
             force_treat_as_permanent=self._may_fail_over,
         )
-        if self.audio_context_available(turn.context_id):
-            end = AudioEndFrame(turn.context_id, has_unspoken_text=True)
-            await self.append_to_audio_context(turn.context_id, end)
-            if has_all_text:
-                await self.remove_audio_context(turn.context_id)
+        if not self.audio_context_available(turn.context_id):
+            return
+        if has_all_text:
+            await self.remove_audio_context(turn.context_id)
+        else:
+            await self._mark_audio_end(turn)
 
     async def _stop_resuming(self, context_id: str) -> None:
         resuming = self._resuming.pop(context_id, None)
@@ -504,7 +499,7 @@ class TurnTTSService(TTSService):
         await asyncio.sleep(_CHECK_INTERVAL_S)
         now_s = self._now_s()
         for turn in list(self._turns.values()):
-            if turn.has_unvoiced_words:  # the last one may still grow, and the LLM pause
+            if turn.awaits_audio:  # the last word may still grow, and the LLM pause
                 await self._keep_audio_context(turn)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:

@@ -29,6 +29,10 @@ _FIRST_CLAUSE_CHARS = 12
 _CLAUSE_CHARS = 48
 """Length from which a later clause ends at any white space."""
 
+CONTINUES = "voiceagent-tts: continues"
+"""Key in the metadata of a piece that continues the text before it, white space included. It may be
+announced when the next reply has begun."""
+
 _WIDE_ENDS = WIDE_SENTENCE_ENDS | WIDE_CLAUSE_ENDS
 _ENDS_BEFORE_SPACE = (SENTENCE_ENDS | CLAUSE_ENDS) - _WIDE_ENDS
 
@@ -157,13 +161,10 @@ class VerbatimText:
         kept = {key: each for key, each in self._segments.items() if not each.interruptible}
         self._segments = kept
 
-    def announce(self, frame: AggregatedTextFrame, *, continues: bool) -> None:
-        """Register a segment that is about to be spoken.
-
-        It may continue the text of its context as it is.
-        """
+    def announce(self, frame: AggregatedTextFrame) -> None:
+        """Register a segment that is about to be spoken."""
         text = frame.raw_text or frame.text
-        is_continuation = continues and frame.context_id == self._context_id
+        is_continuation = CONTINUES in frame.metadata and frame.context_id == self._context_id
         space = "" if is_continuation else joint(self._announced, text)
         self._segments[frame.id] = _Segment(frame.context_id, space + text, frame.interruptible)
         self._announced, self._context_id = text, frame.context_id

@@ -6,10 +6,9 @@ Decides which words can be heard in the audio that has arrived.
 import unicodedata
 from dataclasses import dataclass
 
-from voiceagent_tts.adapters.turn import HEARD_SAMPLES, Turn, audible_at, surely_begun_at
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.protocol.client_connection import ContextRecord, OpenOptions
-from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.adapters.turn import Turn, TurnWord, audible_at
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.protocol.client_connection import OpenOptions
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -42,16 +41,13 @@ class SpokenWord:
 
     Attributes:
         text: the word as it stands in the text, with the tags and symbols beside it.
-        first_start_s: where in the turn's audio it has surely begun, by the time known when it was
-            returned.
-        record: the server context that has spoken it; None for a text without audio.
+        word: None for a text that is no word.
+        position_s: where in the turn's audio such a text is.
     """
 
     text: str
-    first_start_s: float
-    record: ContextRecord | None = None
-    context_start: int = 0
-    char_end: int = 0
+    word: TurnWord | None = None
+    position_s: float = 0.0
 
     @property
     def reported(self) -> str:
@@ -61,34 +57,27 @@ class SpokenWord:
     @property
     def sent(self) -> str:
         """The text that its server context has got."""
-        return self.text if self.record is None else self.record.text
+        return self.text if self.word is None else self.word.record.text
 
     @property
     def is_whole(self) -> bool:
         """Whether the server has sent all audio of its context."""
-        return self.record is None or self.record.done is not None
+        return self.word is None or self.word.record.done is not None
 
     def is_unheard(self, heard_samples: int) -> bool:
         """Whether it starts after so much audio of the turn, by the best time known now.
 
         A word that has left by an estimate may turn out to be later.
         """
-        best = self._best
-        is_certain = best is None or best.confidence == 1.0
-        return not is_certain and audible_at(round(self.start_s * SAMPLE_RATE_HZ)) > heard_samples
+        best = self.word and self.word.best
+        if self.word is None or best is None or best.confidence == 1.0:
+            return False
+        return audible_at(self.word.begun_at) > heard_samples
 
     @property
     def start_s(self) -> float:
         """Where in the turn's audio it has surely begun, by the best time known now."""
-        if self.record is None or (best := self._best) is None:
-            return self.first_start_s
-        start = self.context_start + surely_begun_at(best, self.record.text)
-        return start / SAMPLE_RATE_HZ
-
-    @property
-    def _best(self) -> WordTimestamp | None:
-        words = self.record.best_words if self.record else []
-        return next((each for each in words if each.word.char_end == self.char_end), None)
+        return self.word.begun_at / SAMPLE_RATE_HZ if self.word else self.position_s
 
 
 class PipecatTurn(Turn):
@@ -112,59 +101,31 @@ class PipecatTurn(Turn):
         return self.record is not None and self.record.done is None and self.socket.lost is None
 
     @property
-    def has_unvoiced_words(self) -> bool:
-        """Whether a server context has words whose audio has not begun to arrive."""
-        return self.record is not None and is_spoken(self.text[self.voiced_char_end :])
+    def awaits_audio(self) -> bool:
+        """Whether a server context has words whose audio has not begun to arrive, or no audio."""
+        if self.record is None:
+            return False
+        return not self.samples or is_spoken(self.text[self.voiced_char_end :])
 
-    def audible_words(self) -> list[SpokenWord]:
-        """The words that became audible with the audio that has arrived, each once."""
-        return self._to_commit(self.new_words(self._audible_samples), self._position)
+    def close_context(self, char_end: int) -> None:
+        """The server context speaks no more; noted is whether it has spoken a word, or noise."""
+        self._has_noise |= self.has_lost_text
+        if char_end > self.spoken_char_end:
+            self.broken_off_at_s = None
+        super().close_context(char_end)
 
-    def finish(self, done: DoneMessage) -> list[SpokenWord]:
-        """The server context has spoken all its text; returns the remaining words.
+    def commit(self, words: list[TurnWord]) -> list[SpokenWord]:
+        """The text up to each of `words`, as Pipecat commits it.
 
         Tags after the last word belong to no word; they enter the history when all audio is played.
         """
-        self.broken_off_at_s = None
-        position = self._position
-        words = self._to_commit(self.finish_context(done.chars), position)
-        tags = self.text[self._committed_chars : self.spoken_char_end].strip()
-        if tags:
-            self._committed_chars = self.spoken_char_end
-            words.append(SpokenWord(tags, self.samples / SAMPLE_RATE_HZ))
-        return words
-
-    def break_off(self) -> list[SpokenWord]:
-        """The server context has failed; returns the remaining words that are audible."""
-        char_base, position = self.spoken_char_end, self._position
-        self._has_noise |= self.has_lost_text
-        words = self._to_commit(self.break_off_context(self._audible_samples), position)
-        if self.spoken_char_end > char_base:
-            self.broken_off_at_s = None
-        return words
-
-    @property
-    def _audible_samples(self) -> int:
-        """Words that start before this position count as heard in the audio that has arrived."""
-        return self.samples - HEARD_SAMPLES
-
-    @property
-    def _position(self) -> tuple[ContextRecord | None, int, int]:
-        return self.record, self.context_start, self.spoken_char_end
-
-    def _to_commit(
-        self, words: list[WordTimestamp], position: tuple[ContextRecord | None, int, int]
-    ) -> list[SpokenWord]:
-        """`words` as Pipecat commits them, without a word that broke off and is spoken again."""
-        record, start_sample, char_base = position
         commits: list[SpokenWord] = []
-        for timestamp in words:
-            char_end = timestamp.word.char_end
-            if char_end > self._committed_chars:
-                start_s = surely_begun_at(timestamp, self.text) / SAMPLE_RATE_HZ
-                commits += [
-                    SpokenWord(text, start_s, record, start_sample, char_end - char_base)
-                    for text in _pieces(self.text[self._committed_chars : char_end])
-                ]
-                self._committed_chars, self._has_noise = char_end, False
+        for word in words:
+            pieces = _pieces(self.text[self._committed_chars : word.char_end])
+            commits += [SpokenWord(text, word) for text in pieces]
+            self._committed_chars, self._has_noise = word.char_end, False
+        tags = self.text[self._committed_chars : self.spoken_char_end].strip()
+        if tags and self.record is None:
+            self._committed_chars = self.spoken_char_end
+            commits.append(SpokenWord(tags, position_s=self.samples / SAMPLE_RATE_HZ))
         return commits

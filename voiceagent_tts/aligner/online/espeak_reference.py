@@ -16,11 +16,10 @@ from voiceagent_tts.aligner.online.phones import sound_spans
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.catalogue import OTHER_LANGUAGES, EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.espeak.pieces import EspeakPiece
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
-from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.normalizer import normalize
+from voiceagent_tts.text.pieces import TextPiece
 from voiceagent_tts.text.punctuation import ends_clause
 from voiceagent_tts.text.readings import Said
 from voiceagent_tts.text.words import split_words
@@ -369,7 +368,7 @@ def _starts(words: Iterable[ReferenceWord], count: int) -> Booleans:
     return is_start
 
 
-def _piece(words: Sequence[Word], language: str | None) -> EspeakPiece:
+def _piece(words: Sequence[Word], language: str | None) -> TextPiece:
     text, origins, end = "", list[int](), words[0].char_start
     for word in words:
         text += " " * (word.char_start - end) + word.text
@@ -384,5 +383,4 @@ def _piece(words: Sequence[Word], language: str | None) -> EspeakPiece:
     spoken = Said(cleaned.spoken, offsets)
     if language is not None:
         spoken = normalize(spoken, language, reads_digits=True)
-    text = EspeakText(spoken.text, spoken.offsets)
-    return EspeakPiece(tuple(words), text, ends_clause=False, segment_end=None)
+    return TextPiece(tuple(words), spoken, segment_end=None)

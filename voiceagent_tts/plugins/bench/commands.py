@@ -257,7 +257,6 @@ def quality(
 
 
 def _names(text: str) -> list[str]:
-    """The names in a list with commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -203,7 +203,6 @@ class Microphone(io.AudioInput):
         self._speech += pcm
 
     async def __anext__(self) -> rtc.AudioFrame:
-        """The next frame of 20 ms."""
         self._tick_at = max(self._tick_at + _MICROPHONE_FRAME_S, time.monotonic() - 0.1)
         await asyncio.sleep(self._tick_at - time.monotonic())
         samples = round(MICROPHONE_RATE_HZ * _MICROPHONE_FRAME_S)

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from voiceagent_tts.access.callers import audit
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.cache.caching_worker import phrases_of
 from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
@@ -13,6 +12,7 @@ from voiceagent_tts.protocol.messages import Speed
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.callers import audit
 from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.synthesizer.events import ContextFailed

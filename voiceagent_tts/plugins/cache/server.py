@@ -1,6 +1,5 @@
 """Adds the cache of phrases to a server."""
 
-from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.cache import routes
@@ -8,6 +7,7 @@ from voiceagent_tts.plugins.cache.metrics import CacheMetrics
 from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.redis.connection import connect
 from voiceagent_tts.server.state import ServerHooks
 
 _PHRASE_S = 86_400.0
@@ -25,7 +25,9 @@ def add_to_server(hooks: ServerHooks) -> None:
     hooks.app.state.cache = cache
     hooks.app.include_router(routes.router)
     if cache is not None:
-        state.synthesizer.proxy = CachingProxy(cache)
+        proxy = CachingProxy(cache)
+        state.synthesizer.before_open.append(proxy.load)
+        state.synthesizer.proxy = proxy.connect
         state.metrics.registry.register(CacheMetrics(cache))
         state.on_start.append(cache.start)
         state.on_withdrawal.append(cache.refresh)  # it drops the audio of voices that are gone

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from voiceagent_tts.access.redis_server import PREFIX, away_errors, is_full
 from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice
+from voiceagent_tts.plugins.redis.connection import PREFIX, away_errors, is_full
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

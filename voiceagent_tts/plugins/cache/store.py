@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Segment, WordTimestamp
 from voiceagent_tts.plugins.cache.phrases import (
@@ -37,6 +36,7 @@ from voiceagent_tts.plugins.cache.phrases import (
     words_of,
 )
 from voiceagent_tts.plugins.cache.shared import SharedPhrase, SharedPhrases
+from voiceagent_tts.plugins.redis.connection import away_errors
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
 

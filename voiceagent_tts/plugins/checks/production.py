@@ -9,12 +9,12 @@ from typing import Literal
 
 from rich.console import Console
 
-from voiceagent_tts.access.key_store import open_store, read_document
-from voiceagent_tts.access.keys import Key, Scope
 from voiceagent_tts.cli.settings import read_server_settings
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.plugins.checks.doctor import Finding, print_finding
+from voiceagent_tts.plugins.keys.key_store import open_store, read_document
+from voiceagent_tts.plugins.keys.keys import Key, Scope
 from voiceagent_tts.settings.access import Quota, is_redis
 
 _LIMITS = (
@@ -162,7 +162,7 @@ def _either(
 
 async def _redis(address: str) -> Finding:
     """Whether a Redis persists its data: keys, usage and jobs."""
-    from voiceagent_tts.access.redis_server import away_errors, connect, shown
+    from voiceagent_tts.plugins.redis.connection import away_errors, connect, shown
 
     what, client = f"Redis {shown(address)}", connect(address)
     try:

@@ -6,8 +6,10 @@ known, in ten languages. This module prints nothing; the caller provides the spe
 """
 
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
@@ -17,26 +19,8 @@ from voiceagent_tts.plugins.checks.verify import Check
 from voiceagent_tts.plugins.forced.load import Precision, load_aligner
 from voiceagent_tts.plugins.forced.prompt import Clip
 
-TEXTS = {
-    "en": "Good morning, this is the front desk. I found three flights that leave before noon, "
-    "and the cheapest one has a short stop in Denver.",
-    "de": "Guten Morgen, hier ist der Kundendienst. Ihr Termin am Donnerstag ist bestätigt, "
-    "bitte bringen Sie Ihren Ausweis und etwas Zeit mit.",
-    "fr": "Bonjour, ici le service clientèle. Votre rendez-vous de jeudi matin est confirmé, "
-    "mais le train pour Marseille part vingt minutes plus tard.",
-    "es": "Buenos días, le atiende el servicio al cliente. Su cita del jueves está confirmada, "
-    "pero el tren a Sevilla sale veinte minutos más tarde.",
-    "it": "Buongiorno, qui il servizio clienti. Il suo appuntamento di giovedì è confermato, "
-    "ma il treno per Bologna parte venti minuti più tardi.",
-    "pt": "Bom dia, aqui é o atendimento ao cliente. A sua consulta de quinta-feira está "
-    "confirmada, mas o trem para Santos sai vinte minutos mais tarde.",
-    "ru": "Доброе утро, это служба поддержки. Ваша встреча в четверг подтверждена, но поезд "
-    "до Казани отправится на двадцать минут позже.",
-    "zh": "早上好，这里是客服中心。您星期四的预约已经确认，不过去上海的火车会晚二十分钟出发。",
-    "ja": "おはようございます、こちらはサポートセンターです。木曜日の予約を確認しました。",
-    "ko": "안녕하세요, 고객 센터입니다. 목요일 예약이 확인되었지만 부산행 기차는 이십 분 늦게 "
-    "출발합니다.",
-}
+_FILE = files("voiceagent_tts.plugins.checks").joinpath("texts.toml")
+TEXTS: dict[str, str] = tomllib.loads(_FILE.read_text("utf-8"))
 """Texts to speak by language, without numbers or abbreviations."""
 
 _PUBLISHED = "published: 28 to 43 ms"

@@ -5,17 +5,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
+from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.hub import fetch_model
+from voiceagent_tts.model.checkpoint import find_device
+from voiceagent_tts.plugins.checks import verify
+from voiceagent_tts.plugins.checks import verify_aligner as of_aligner
+from voiceagent_tts.plugins.checks.verify import Check, Reference
+from voiceagent_tts.plugins.checks.verify_aligner import TEXTS, KnownSpeech
+from voiceagent_tts.plugins.forced.load import Precision
+from voiceagent_tts.plugins.forced.prompt import Clip
+from voiceagent_tts.plugins.recordings.file_reader import read_audio_file
 
 if TYPE_CHECKING:
-    from voiceagent_tts.plugins.checks.verify import Check, Reference
-    from voiceagent_tts.plugins.checks.verify_aligner import KnownSpeech
-    from voiceagent_tts.plugins.forced.load import Precision
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-
 
 _CPU_ONLY = ("int8", "auto")
 
@@ -42,15 +49,12 @@ def verify_aligner(aligner: str, device: str | None, precision: str | None) -> b
         CheckpointError: the model is not found.
         EngineError: the embedded voice cannot speak.
     """
-    from voiceagent_tts.hub import fetch_model
-    from voiceagent_tts.plugins.checks.verify_aligner import verify
-
-    checked = _checked_precision(precision)
-    checks = verify(fetch_model(aligner), device, checked, lambda: asyncio.run(_known_speech()))
+    checked, speak = _checked_precision(precision), lambda: asyncio.run(_known_speech())
+    checks = of_aligner.verify(fetch_model(aligner), device, checked, speak)
     return _print_results(_collect(checks), "this aligner does not work correctly")
 
 
-def _print_results(checks: "list[Check]", conclusion: str) -> bool:
+def _print_results(checks: list[Check], conclusion: str) -> bool:
     """Print the results and, if any check failed, the conclusion; return whether all passed."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(_table(checks))
@@ -63,9 +67,9 @@ def _print_results(checks: "list[Check]", conclusion: str) -> bool:
     return not failed
 
 
-async def _known_speech() -> "list[KnownSpeech]":
+async def _known_speech() -> list[KnownSpeech]:
     """Speak the text of every language with the embedded voice, which reports its own times."""
-    from voiceagent_tts.plugins.checks.verify_aligner import TEXTS
+    # Imported here, because checks of a model need no server.
     from voiceagent_tts.seam.engine_kind import WorkerSpec
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
     from voiceagent_tts.synthesizer.workers import Supervisor
@@ -78,10 +82,7 @@ async def _known_speech() -> "list[KnownSpeech]":
         await synthesizer.close()
 
 
-async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "KnownSpeech":
-    from voiceagent_tts.core import AudioChunk, WordTimestamp
-    from voiceagent_tts.plugins.checks.verify_aligner import KnownSpeech
-    from voiceagent_tts.plugins.forced.prompt import Clip
+async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> KnownSpeech:
     from voiceagent_tts.synthesizer.events import ContextFailed, ContextWords
     from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -103,26 +104,13 @@ async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "Know
     return KnownSpeech(clip, tuple(truth))
 
 
-def _read_reference(path: Path, text: str) -> "Reference":
-    from voiceagent_tts.plugins.recordings.file_reader import read_audio_file
-
-    samples = read_audio_file(path)
-    import torch
-
-    from voiceagent_tts.plugins.checks.verify import Reference
-
-    return Reference(torch.from_numpy(samples.copy()), text)
+def _read_reference(path: Path, text: str) -> Reference:
+    return Reference(torch.from_numpy(read_audio_file(path).copy()), text)
 
 
 def _check_model(
-    model: str, device: str | None, precision: str | None, reference: "Reference | None"
-) -> "list[Check]":
-    import torch
-
-    from voiceagent_tts.hub import fetch_model
-    from voiceagent_tts.model.checkpoint import find_device
-    from voiceagent_tts.plugins.checks.verify import verify
-
+    model: str, device: str | None, precision: str | None, reference: Reference | None
+) -> list[Check]:
     place = find_device(device)
     if place.type == "cpu" and precision in _CPU_ONLY:
         dtype, checked = torch.float32, precision
@@ -130,10 +118,10 @@ def _check_model(
         best = "float32" if place.type == "cpu" else "bfloat16"
         checked = _checked_precision(precision) or best
         dtype = getattr(torch, checked)
-    return _collect(verify(fetch_model(model), dtype, place, reference, checked))
+    return _collect(verify.verify(fetch_model(model), dtype, place, reference, checked))
 
 
-def _checked_precision(name: str | None) -> "Precision | None":
+def _checked_precision(name: str | None) -> Precision | None:
     if name not in (None, "float32", "bfloat16", "float16"):
         raise InvalidRequestError(
             f"--precision: expected float32, bfloat16 or float16, or for a speech model on a CPU "
@@ -142,7 +130,7 @@ def _checked_precision(name: str | None) -> "Precision | None":
     return name
 
 
-def _collect(results: "Iterator[Check]") -> "list[Check]":
+def _collect(results: Iterator[Check]) -> list[Check]:
     """Run every check, and show the progress."""
     checks: list[Check] = []
     with Console(stderr=True).status("loading") as status:
@@ -152,7 +140,7 @@ def _collect(results: "Iterator[Check]") -> "list[Check]":
     return checks
 
 
-def _table(checks: "list[Check]") -> Table:
+def _table(checks: list[Check]) -> Table:
     table = Table("", "check", "expected", "found")
     for check in checks:
         verdict = "[green]ok[/]" if check.holds else "[red]bad[/]"

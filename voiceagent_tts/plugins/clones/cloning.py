@@ -16,10 +16,10 @@ from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
+from voiceagent_tts.plugins.clones.voice_records import Viewer, VoiceRecord, VoiceRecords
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.plugins.recordings.places import Places
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
 
 MAX_CONSENTS_OF_KEY = 1000
 """Without the setting `voices_per_key`."""
@@ -43,13 +43,13 @@ class Cloning:
     """
 
     def __init__(self, state: ServerState) -> None:
-        self.consents = Consents(state.clones, state.voice_records)
+        self._records = VoiceRecords(state.clones)
+        self.consents = Consents(state.clones, self._records)
         self.places = Places("voices are being made")
         self.processes = ClonerProcesses()
-        self.ids = VoiceIds(state.clones, state.voice_records)
+        self.ids = VoiceIds(state.clones, self._records)
         self._state = state
         self._clones = state.clones
-        self._records = state.voice_records
         self._decoders = asyncio.Semaphore(_MAX_DECODERS)
         """Limits how many uploads are decoded at the same time."""
         self._changes = ThreadPoolExecutor(_CHANGES_AT_ONCE, "voices")
@@ -65,6 +65,11 @@ class Cloning:
         """Which voices can be made; the models may change while the server runs."""
         can_clone, can_design = self._clone_model() is not None, self._designer() is not None
         return {"can_clone": can_clone, "can_design": can_design}
+
+    def listed(self) -> dict[str, dict[str, str]]:
+        """What the list of voices says of clones, by the names of their files."""
+        voices = self._records.voices().items()
+        return {stored: {"voice_id": each.id, "tag": each.tag} for stored, each in voices}
 
     @property
     def model(self) -> CloneModel:
@@ -268,7 +273,7 @@ class Cloning:
 
     def _owned_file(self, name: str, viewer: Viewer) -> str:
         """The name of the file of a voice that a viewer may change, by the viewer's name of it."""
-        stored = self._records.seen_by(viewer).find(name)
+        stored = self._state.clones_of(viewer.key_id).find(name)
         if stored is None or not viewer.owns(self._records.voice(stored)):
             raise InvalidRequestError(
                 f"expected the name of a cloned voice of this key, got {name[:64]!r}",

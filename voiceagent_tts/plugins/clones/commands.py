@@ -131,7 +131,7 @@ def remove(name: Name) -> None:
     from voiceagent_tts.clones import stored_name, unknown_clone
     from voiceagent_tts.plugins.clones.clone_files import changing, delete_file
     from voiceagent_tts.plugins.clones.stored_voices import remove_voice
-    from voiceagent_tts.server.voice_records import VoiceRecords
+    from voiceagent_tts.plugins.clones.voice_records import VoiceRecords
     from voiceagent_tts.voices import name_hint
 
     folder = _folder_of(read_settings({}))
@@ -221,7 +221,7 @@ def _store(
     from voiceagent_tts.clones import clone_name
     from voiceagent_tts.plugins.clones.clone_files import changing
     from voiceagent_tts.plugins.clones.stored_voices import add_voice
-    from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
+    from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 
     folder, saved = _folder_of(settings), clone_name(name)
     with changing(folder):

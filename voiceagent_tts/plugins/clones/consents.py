@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from voiceagent_tts.clones import VoiceFolder, read_header
+from voiceagent_tts.clones import SeenClones, VoiceFolder, read_header
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.clone_files import (
     changing,
@@ -22,7 +22,13 @@ from voiceagent_tts.plugins.clones.clone_files import (
     write_record,
 )
 from voiceagent_tts.plugins.clones.stored_voices import remove_voice
-from voiceagent_tts.server.voice_records import RecordFiles, Viewer, VoiceRecords, now, unreadable
+from voiceagent_tts.plugins.clones.voice_records import (
+    RecordFiles,
+    Viewer,
+    VoiceRecords,
+    now,
+    unreadable,
+)
 
 _FOLDER = "consents"
 """Subfolder of the voices: `ID.json`, and `ID.voice` of a recording."""
@@ -139,7 +145,8 @@ class Consents:
                 remove_voice(self._records, stored)
             delete_file(self._recording_of(consent))
             delete_file(self._files.path(consent.id))
-        return [self._records.seen_by(viewer).shown(stored) for stored in files]
+        seen = SeenClones(self._clones, viewer.key_id)
+        return [seen.shown(stored) for stored in files]
 
     def _recording_of(self, consent: Consent) -> Path:
         return self._clones.path / _FOLDER / f"{consent.id}.voice"

@@ -17,6 +17,7 @@ def add_to_server(hooks: ServerHooks) -> None:
     for path in (voice_routes.PATH, consent_routes.PATH):
         hooks.upload_bytes[path] = _MAX_UPLOAD_BYTES
     hooks.state.new_voices = cloning.new_voices
-    hooks.state.voice_records.find_id = cloning.ids.find
+    hooks.state.listed_clones = cloning.listed
+    hooks.state.find_clone = cloning.ids.find
     hooks.state.on_start.append(cloning.ids.start)
     hooks.state.on_close.append(cloning.close)

@@ -6,7 +6,7 @@ The folder has both; callers change it within `clone_files.changing`.
 from voiceagent_tts.clones import CLONE_SUFFIX
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file, write_record
-from voiceagent_tts.server.voice_records import NO_KEY, VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.clones.voice_records import NO_KEY, VoiceRecord, VoiceRecords
 
 
 def add_voice(records: VoiceRecords, record: VoiceRecord, voice_file: bytes) -> None:

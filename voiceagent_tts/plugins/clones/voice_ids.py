@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from voiceagent_tts.clones import VoiceFolder
-from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
 
 READ_S = 1.0
 """After this time, and that of reading, an id is known that another server has given out."""

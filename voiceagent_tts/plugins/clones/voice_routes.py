@@ -13,19 +13,19 @@ import numpy.typing as npt
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from voiceagent_tts.access.callers import audit
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.clones import CLONE_SUFFIX, clone_name
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.clones.voice_records import Tag, Viewer, VoiceRecord
 from voiceagent_tts.plugins.recordings.file_reader import REFERENCE_LIMITS
 from voiceagent_tts.plugins.speech.speaking import speak_for
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.callers import audit
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voice_records import Tag, Viewer, VoiceRecord
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 PATH = "/v1/audio/voices"

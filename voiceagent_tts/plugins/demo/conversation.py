@@ -12,7 +12,9 @@ import asyncio
 import contextlib
 import gc
 import random
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from pipecat.audio.vad.silero import SileroVADAnalyzer
@@ -65,74 +67,9 @@ class Exchange:
     answer: str
 
 
-SCRIPT = [
-    Exchange(
-        "en",
-        "Which days are you open this week?",
-        "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, and on some Sundays too.",
-    ),
-    Exchange(
-        "en",
-        "Which colors do you have in stock?",
-        "Red, green, yellow, purple, orange, brown, black, white, and a very dark blue.",
-    ),
-    Exchange(
-        "en",
-        "How much is the big one again?",
-        "The big one is $42.50 today. That is 15% less than Dr. Smith's old price, and we "
-        "deliver it to your door within 3 days.",
-    ),
-    Exchange(
-        "en",
-        "Can you count for me please?",
-        "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve.",
-    ),
-    Exchange(
-        "de",
-        "Was haben Sie heute im Angebot?",
-        "Äpfel, Birnen, Kirschen, Trauben, Tomaten, Gurken, Bohnen, und frisches Brot.",
-    ),
-    Exchange(
-        "de",
-        "Wann fährt der nächste Zug nach Berlin?",
-        "Der nächste Zug nach Berlin fährt um 14:35 Uhr von Gleis 7. Er hält in Halle und "
-        "Wittenberg, und Sie müssen nicht umsteigen.",
-    ),
-    Exchange(
-        "de",
-        "Zählen Sie bitte bis zehn!",
-        "Eins, zwei, drei, vier, fünf, sechs, sieben, acht, neun, zehn.",
-    ),
-    Exchange(
-        "es",
-        "Dígame los días de la semana por favor.",
-        "Lunes, martes, miércoles, jueves, viernes, sábado, domingo, ¡y otra vez lunes!",
-    ),
-    Exchange(
-        "es",
-        "Dónde está la farmacia más cercana?",
-        "La farmacia más cercana está en la calle Mayor, a 200 metros de aquí. ¿Quiere que le "
-        "explique cómo llegar a pie?",
-    ),
-    Exchange(
-        "es",
-        "Cuente hasta doce por favor!",
-        "Uno, dos, tres, cuatro, cinco, seis, siete, ocho, nueve, diez, once, doce.",
-    ),
-    Exchange(
-        "zh",
-        "今天天气怎么样呢?",
-        # Full-width commas: the embedded voice makes no pause at others between Chinese characters.
-        "今天天气很好，阳光明媚，气温二十五度，我们可以去公园散步。",
-    ),
-    Exchange(
-        "en",
-        "Please tell me about the weather tomorrow.",
-        "Tomorrow will be sunny in the morning, with some clouds after noon, and there is a "
-        "small chance of rain in the evening.",
-    ),
-    Exchange("en", "Thank you and goodbye!", "You are welcome. Goodbye!"),
-]
+def _script() -> list[Exchange]:
+    file = files("voiceagent_tts.plugins.demo").joinpath("script.toml")
+    return [Exchange(**each) for each in tomllib.loads(file.read_text("utf-8"))["exchanges"]]
 
 
 def run_demo(
@@ -162,7 +99,7 @@ def run_demo(
 
 async def _run(out: Path, url: str | None, api_key: str | None, voice: DemoVoice) -> bool:
     console = Console()
-    script = [exchange for exchange in SCRIPT if exchange.language in voice.languages]
+    script = [exchange for exchange in _script() if exchange.language in voice.languages]
     async with contextlib.AsyncExitStack() as stack:
         if url is None:
             url = await stack.enter_async_context(demo_server(out / "server.log", voice.engine))

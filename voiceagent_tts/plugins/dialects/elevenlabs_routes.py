@@ -18,7 +18,6 @@ from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 from starlette.types import Message
 
-from voiceagent_tts.access.callers import network_of
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import OverloadedError, VoiceAgentError
@@ -37,6 +36,7 @@ from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.callers import network_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -78,7 +78,7 @@ async def list_voices(request: Request) -> Response:
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
     from voiceagent_tts.server.voice_lists import listed  # here: few clients ask for it
 
-    voices = listed(state.synthesizer.voices_of(key_id))
+    voices = listed(state.synthesizer.voices.seen_by(key_id))
     return {"voices": [_shown(voice.details) for voice in voices]}
 
 
@@ -123,7 +123,7 @@ def _options(
     request: Request, voice_id: str, body: TextRequest, *, wants_words: bool = False
 ) -> ContextOptions:
     state: ServerState = request.app.state.server
-    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
+    book = state.synthesizer.voices.seen_by(caller_of(request.scope).key_id)
     return ContextOptions(
         voice=voice_name(voice_id, book),
         language=body.language_code,

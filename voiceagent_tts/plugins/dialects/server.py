@@ -4,7 +4,6 @@ from functools import partial
 
 from fastapi import WebSocket
 
-from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.dialects import cartesia_routes
 from voiceagent_tts.plugins.dialects import elevenlabs_routes as elevenlabs
@@ -12,6 +11,7 @@ from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions, voice_name
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.state import ErrorForm, ServerHooks, ServerState
 from voiceagent_tts.server.websocket import add_socket, refuse_socket, serve_socket
 
@@ -29,7 +29,7 @@ def add_to_server(hooks: ServerHooks) -> None:
         await serve_socket(
             state,
             websocket,
-            lambda caller: VllmOmni(state.synthesizer.voices_of(caller.key_id).names),
+            lambda caller: VllmOmni(state.synthesizer.voices.seen_by(caller.key_id).names),
         )
 
     async def cartesia(websocket: WebSocket) -> None:
@@ -69,7 +69,7 @@ def _eleven_labs(
     """The dialect for an address of ElevenLabs' sockets."""
     path = websocket.url.path
     return ElevenLabs(
-        voice_name(voice_id, state.synthesizer.voices_of(caller.key_id)),
+        voice_name(voice_id, state.synthesizer.voices.seen_by(caller.key_id)),
         SocketOptions.parse(websocket.query_params),
         is_multi=path.endswith("/multi-stream-input"),
         counts_from_context=path.startswith(elevenlabs.LIVEKIT),

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
 from voiceagent_tts.plugins.speech.server import error_fields
@@ -29,6 +28,7 @@ from voiceagent_tts.plugins.speech.speaking import (
     listener_of,
     start_speaking,
 )
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.state import ServerState
 

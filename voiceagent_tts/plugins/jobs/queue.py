@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from voiceagent_tts.access.callers import Caller, network_of
-from voiceagent_tts.access.redis_server import PREFIX
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import scripts
+from voiceagent_tts.plugins.redis.connection import PREFIX
+from voiceagent_tts.server.callers import Caller, network_of
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

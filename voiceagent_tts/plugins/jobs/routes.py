@@ -15,13 +15,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse
 from pydantic import Field
 
-from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import KEEP_S, PATH, JobRunner, public_fields
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import Webhooks
+from voiceagent_tts.plugins.redis.connection import away_errors, connect
 from voiceagent_tts.plugins.speech.containers import CONTENT_TYPES
 from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
 from voiceagent_tts.plugins.speech.speaking import check_text

@@ -18,8 +18,6 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from voiceagent_tts.access.callers import Caller
-from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -31,10 +29,12 @@ from voiceagent_tts.plugins.jobs.batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.plugins.jobs.queue import LEASE_S, MAX_STARTS, Claim, Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
+from voiceagent_tts.plugins.redis.connection import away_errors
 from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
 from voiceagent_tts.plugins.speech.server import error_fields
 from voiceagent_tts.plugins.speech.speaking import Listener
 from voiceagent_tts.server.admission import Origin
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.state import ServerState
 

@@ -10,7 +10,7 @@ def add_to_server(hooks: ServerHooks) -> None:
     hooks.app.state.jobs = jobs
     hooks.app.include_router(batch.router)
     hooks.app.include_router(routes.router)
-    hooks.open_paths.append(routes.FILES_PATH)  # links that are signed
+    hooks.open_paths.append(f"{routes.FILES_PATH}/*")  # links that are signed
     hooks.state.on_start.append(jobs.start)
     hooks.state.before_drain.append(jobs.stop)
     hooks.state.on_close.append(jobs.close)

@@ -1,1 +1,1 @@
-"""Commands that create and revoke the API keys of servers, which read them."""
+"""API keys, their scopes, and limits of keys and addresses; commands that manage the keys."""

@@ -11,7 +11,7 @@ import typer
 from voiceagent_tts.errors import InvalidRequestError, mistake_in
 
 if TYPE_CHECKING:
-    from voiceagent_tts.access.key_store import KeyStore
+    from voiceagent_tts.plugins.keys.key_store import KeyStore
 
 _T = TypeVar("_T")
 
@@ -39,7 +39,7 @@ def create(
     ] = "",
 ) -> None:
     """Create a key and print it. It is shown only this once; its hash is stored."""
-    from voiceagent_tts.access.keys import make_key
+    from voiceagent_tts.plugins.keys.keys import make_key
 
     new = make_key(name, _scopes(scope or ["speak"]), _limits(limits))
     _with_store(lambda store: store.change(lambda document: document.with_key(new.key)))
@@ -59,7 +59,7 @@ def revoke(
 @app.command("list")
 def list_keys() -> None:
     """List the keys, one per line: id, scopes, limits, creation time and name."""
-    from voiceagent_tts.access.key_store import read_document
+    from voiceagent_tts.plugins.keys.key_store import read_document
 
     for key in _with_store(read_document).keys:
         scopes = ",".join(key.listed_scopes)
@@ -68,8 +68,8 @@ def list_keys() -> None:
 
 
 def _with_store(action: "Callable[[KeyStore], Awaitable[_T]]") -> _T:
-    from voiceagent_tts.access.key_store import open_store
     from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.plugins.keys.key_store import open_store
 
     location = read_settings({}).keys
     if location is None:
@@ -88,7 +88,7 @@ def _with_store(action: "Callable[[KeyStore], Awaitable[_T]]") -> _T:
 
 
 def _scopes(names: list[str]) -> Any:
-    from voiceagent_tts.access.keys import Scope
+    from voiceagent_tts.plugins.keys.keys import Scope
 
     try:
         return frozenset(Scope(name) for name in names)

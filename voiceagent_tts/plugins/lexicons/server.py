@@ -11,6 +11,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.lexicons.reader import LexiconReader
 from voiceagent_tts.server.state import ServerHooks
 from voiceagent_tts.text.entries import EntryMatcher
+from voiceagent_tts.voices import Voice
 
 SUFFIX = ".lexicon.toml"
 
@@ -20,12 +21,13 @@ _log = structlog.get_logger(__name__)
 def add_to_server(hooks: ServerHooks) -> None:
     """Have contexts spoken with the lexicons of their voices."""
     lexicons = FolderLexicons(hooks.state.settings.clones_folder)
-    hooks.state.synthesizer.voice_lexicons = lexicons
+    hooks.state.synthesizer.before_open.append(lexicons.load)
+    hooks.state.synthesizer.find_lexicon = lexicons.find
     hooks.state.on_close.append(lexicons.close)
 
 
 class FolderLexicons:
-    """Finds the lexicons of voices in a folder; see `Synthesizer.voice_lexicons`."""
+    """Finds the lexicons of voices in a folder; see `Synthesizer.find_lexicon`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -36,25 +38,26 @@ class FolderLexicons:
         self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
         """For each voice whose lexicon is being read: the version, and the task that reads it."""
 
-    async def load(self, voice: str) -> None:
+    async def load(self, voice: Voice) -> None:
         """Read the lexicon of a voice if it is new or has changed.
 
         Reads in a process, because a lexicon of 20,000 entries takes 0.3 s, and once for all
         contexts that wait for it. An invalid lexicon is logged and ignored.
         """
-        version = self._version(voice)
+        name = voice.engine_name
+        version = self._version(name)
         if version is None:
-            self._read_ones.pop(voice, None)
-        elif voice not in self._read_ones or self._read_ones[voice][0] != version:
-            reading_version, reading = self._reading.get(voice, (None, None))
+            self._read_ones.pop(name, None)
+        elif name not in self._read_ones or self._read_ones[name][0] != version:
+            reading_version, reading = self._reading.get(name, (None, None))
             if reading is None or reading.done() or reading_version != version:
-                reading = asyncio.create_task(self._keep(voice, version))
-                self._reading[voice] = version, reading
+                reading = asyncio.create_task(self._keep(name, version))
+                self._reading[name] = version, reading
             await asyncio.shield(reading)  # a context that is cancelled leaves it to the others
 
-    def find(self, voice: str) -> EntryMatcher | None:
+    def find(self, voice: Voice) -> EntryMatcher | None:
         """Return the lexicon of a voice, which is that of the last `load`; None without one."""
-        return self._read_ones.get(voice, (None, None))[1]
+        return self._read_ones.get(voice.engine_name, (None, None))[1]
 
     async def close(self) -> None:
         """End the process that reads, and start none again; idempotent."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
-from voiceagent_tts.access.redis_server import PREFIX, away_errors
 from voiceagent_tts.core import samples_to_ms
+from voiceagent_tts.plugins.redis.connection import PREFIX, away_errors
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
@@ -92,7 +92,7 @@ def today() -> date:
 
 
 class UsageBook:
-    """Counts the use of keys."""
+    """Counts the use of keys; closes its connection to Redis with itself."""
 
     def __init__(self, redis: "Redis | None") -> None:
         self._redis = redis
@@ -165,11 +165,13 @@ class UsageBook:
             await self.flush()
 
     async def close(self) -> None:
-        """Move the rest of the counts; idempotent."""
+        """Move the rest of the counts, and close the connection; idempotent."""
         if self._flushing is not None:
             self._flushing.cancel()
             await asyncio.wait({self._flushing})
         await self.flush()
+        if self._redis is not None:
+            await self._redis.aclose()
 
     async def _move(self) -> None:
         async with self._moving:

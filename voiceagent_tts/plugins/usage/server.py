@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from voiceagent_tts.plugins.redis.connection import connect
 from voiceagent_tts.plugins.usage.book import ANONYMOUS, MAX_DAYS, UsageBook, Used
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import ServerHooks, ServerState
@@ -14,8 +15,8 @@ router = APIRouter(tags=["operations"])
 
 def add_to_server(hooks: ServerHooks) -> None:
     """Count usage, and add the route that reports it."""
-    access = hooks.state.access
-    book = UsageBook(None if access is None else access.redis)
+    redis = hooks.state.settings.redis
+    book = UsageBook(None if redis is None else connect(redis))
     hooks.app.state.usage = book
     hooks.app.include_router(router)
     hooks.state.opener.observers.append(book)
@@ -49,11 +50,11 @@ async def show_usage(
 
 
 def _row(state: ServerState, day: date, key_id: str, used: Used) -> dict[str, Any]:
-    key = state.key(key_id)
+    name = None if state.access is None else state.access.name_of(key_id)
     return {
         "date": day.isoformat(),
         "key_id": key_id,
-        "name": ANONYMOUS if key_id == ANONYMOUS else key.name if key else None,
+        "name": ANONYMOUS if key_id == ANONYMOUS else name,
         "contexts": used.contexts,
         "characters": used.chars,
         "audio_seconds": used.audio_ms / 1000,

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from voiceagent_tts.text.locales import NOUNS, UNITS, Locale
+from voiceagent_tts.text.locales import UNITS, Locale
 from voiceagent_tts.text.rules import dates
 from voiceagent_tts.text.rules.rule import (
     END,
@@ -43,19 +43,6 @@ _AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
 _ONES = ["", *"한 두 세 네 다섯 여섯 일곱 여덟 아홉".split()]
 _TENS = ["", *"열 스물 서른 마흔 쉰 예순 일흔 여든 아흔".split()]
 _KOREAN = {str(number): _TENS[number // 10] + _ONES[number % 10] for number in range(1, 100)}
-_THINGS = ["", *"ひと ふた みっ よっ いつ むっ なな やっ ここの".split()]
-_DAYS = ["", *"ついたち ふつか みっか よっか いつか むいか なのか ようか ここのか とおか".split()]
-
-_COUNTED = {
-    "zh": r"(?<![\d.第])2(?=小时|分钟|年(?!级)|次(?!方)|[个点位名天件杯张本条种岁周块])",
-    "yue": r"(?<![\d.第])2(?=小時|分鐘|年(?!級)|次(?!方)|[個點位名件杯張本條種歲])",
-    "ja": r"(?<![\d.,])(?:[12]人(?![前称])|[1-9]つ)|(?<=月)(?:[1-9]|10|20)日",
-    "ko": r"(?<![\d.,제])(?:(?:[1-9]|1[0-2])(?= ?시(?:[^가-힣]|[반쯤에까부이]|$))|[1-9]\d?(?= ?살)"
-    r"|(?:6|10)(?=월)|(?:[1-9]|1\d|20)"
-    r"(?= ?(?:시간|명|개(?![월국년발선소교인념])|잔|마리|권|병|번째|가지|사람)))",
-}
-"""Patterns of numbers with words of their own before the counters of Chinese, Japanese and Korean;
-in Japanese with their counters."""
 
 
 def prices(locale: Locale) -> Iterator[Rule]:
@@ -94,14 +81,14 @@ def parts_and_units(locale: Locale) -> Iterator[Rule]:
 
 def counts(locale: Locale) -> Iterator[Rule]:
     """Rules for numbers that agree with what they count."""
-    if nouns := NOUNS.get(locale.language):
+    if nouns := "|".join(locale.words.nouns):
         number = rf"(?<![\w.,:/$€£-])(?<!\d ){number_pattern(locale)}"
         yield Rule.of(
             rf"{number}(?= ({nouns})(?!\w))",
             lambda match, locale: [(counted(match[0], match[1], locale), 0)],
         )
-    if counted_things := _COUNTED.get(locale.language):
-        yield Rule.of(counted_things, lambda match, locale: [(_counter(match, locale.language), 0)])
+    if counters := "|".join(locale.words.counters):
+        yield Rule.of(counters, lambda match, locale: [(_counter(match, locale), 0)])
 
 
 def _say_money(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -212,7 +199,7 @@ def _say_fraction(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 def _fraction(upper: int, lower: int, locale: Locale) -> str:
     part = None if (upper, lower) == (24, 7) else locale.part(upper, lower)
-    if said := locale.fractions.get(f"{upper}/{lower}") or part:
+    if said := locale.words.fractions.get(f"{upper}/{lower}") or part:
         return said
     if locale.language == "en":
         return _english_fraction(upper, lower, locale)
@@ -268,18 +255,13 @@ def _say_feet_or_inches(match: re.Match[str], locale: Locale) -> list[Part] | No
     return [(match[1], 0), (f" {one if is_one else more}", len(match[1]))]
 
 
-def _counter(match: re.Match[str], language: str) -> str:
-    if language == "ko":
-        if match.string.startswith("월", match.end()):
-            return "유" if match[0] == "6" else "시"
-        gap = "" if match.string.startswith(" ", match.end()) else " "
-        return ("스무" if match[0] == "20" else _KOREAN[match[0]]) + gap
-    if language != "ja":
-        return "两" if language == "zh" else "兩"
-    number, counter = int(match[0][:-1]), match[0][-1]
-    if counter == "日":
-        return "はつか" if number == 20 else _DAYS[number]
-    return _THINGS[number] + ("り" if counter == "人" else "つ")
+def _counter(match: re.Match[str], locale: Locale) -> str:
+    if locale.language != "ko":
+        return locale.words.own_counts[match[0]]
+    if match.string.startswith("월", match.end()):
+        return "유" if match[0] == "6" else "시"
+    gap = "" if match.string.startswith(" ", match.end()) else " "
+    return ("스무" if match[0] == "20" else _KOREAN[match[0]]) + gap
 
 
 FEET_AND_INCHES = (Rule(_FEET, _say_feet), Rule(_FEET_OR_INCHES, _say_feet_or_inches))

@@ -52,15 +52,6 @@ _GERMAN_DAY = (
 _GERMAN_DATE = re.compile(r"(?<![\w.,])(\d{1,2})\.(\d{1,2})\.(?![\w.])")
 _GERMAN_DATE_CUE = re.compile(r"\b(?:am|vom|zum|bis|ab|seit|der|den|dem|\w+tag,?) $", re.IGNORECASE)
 _GERMAN_DECADE = re.compile(r"(?<![\w.,-])(\d{1,4})er\b")
-_YEAR_CUES = {
-    "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
-    r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
-    rf"|September|October|November|December|(?:{abbreviations.MONTHS})\.?|\d\d?,",
-    "de": r"in|seit|bis|von|Jahre?s?|vor|nach|um|ab|und|Januar|Februar|März|April|Mai|Juni|Juli"
-    r"|August|September|Oktober|November|Dezember",
-    "nl": r"in|sinds|tot|van|jaar|voor|na|rond|en|januari|februari|maart|april|mei|juni|juli"
-    r"|augustus|september|oktober|november|december",
-}
 
 
 def in_digits(locale: Locale) -> Iterator[Rule]:
@@ -145,7 +136,7 @@ def day_of_month(match: re.Match[str], locale: Locale) -> list[Part] | None:
     before = text_before(match, 16)
     after = text_after(match, 16)
     is_cued = _DAY_CUE.search(before) or (
-        _WEAK_DAY_CUE.search(before) and match[0] not in locale.fractions
+        _WEAK_DAY_CUE.search(before) and match[0] not in locale.words.fractions
     )
     is_date = (is_cued and not _PART_OF.match(after)) or _DAY_AFTER.match(after)
     if not is_date or match[0] == "9/11":
@@ -163,14 +154,15 @@ def day_of_month(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 
 def _year(year: int, locale: Locale) -> str:
-    return locale.year(year) if locale.language in _YEAR_CUES else str(year)
+    return locale.year(year) if locale.words.year_cues else str(year)
 
 
 def _say_year(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    cues = _YEAR_CUES.get(locale.language)
-    if cues is None:
+    if not locale.words.year_cues:
         return None
     before = text_before(match, 12)
+    shorts = [rf"(?:{abbreviations.MONTHS})\.?"] if locale.language == "en" else []
+    cues = "|".join([*locale.words.year_cues, *locale.months, *shorts])
     is_cued = re.search(rf"(?:^|\W)(?:{cues}) ?$", before) is not None
     is_number = before.endswith(f"{locale.symbols['-']} ")
     if is_number or (not is_cued and not "1700" <= match[1] <= "1999"):

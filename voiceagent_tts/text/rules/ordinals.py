@@ -7,31 +7,12 @@ from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import Locale
 from voiceagent_tts.text.rules.rule import START, Part, Rule, text_before
 
-_ORDINALS = {
-    "en": r"(\d{1,3}(?:,\d{3})+|\d{1,6})(st|nd|rd|th)\b",
-    "fr": r"(\d{1,4})(er|ers|re|res|e|es|ème|ième)\b",
-    "es": r"(\d{1,3})\.?(º|ª|er\b)",
-    "it": r"(\d{1,3})\.?(º|ª)",
-    "pt": r"(\d{1,3})\.?(º|ª)",
-    "nl": r"(\d{1,4})(e|de|ste)\b",
-}
 _DEGREE_ORDINAL = (
     r"(?<![\w.,])(?:(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
     r"|(?=\d\d?° (?:de )?(?:{months}|piano|piso|posto|puesto|andar|lugar)\b))(\d\d?)°(?= [a-z])"
 )
 """The degree sign for the mark of an ordinal in Italian, Spanish and Portuguese."""
 _ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX]))"
-_NUMERALS = {
-    "de": (rf"\b(){_ROMAN}(?=\. Jahrhundert)", ""),
-    "fr": (
-        rf"\b([A-ZÉ]\w+ (?=[IVX]{{2}}))?{_ROMAN}(?=(?(1)(?:er|re|e|ème)?|(?:er|re|e|ème))\b)",
-        "",
-    ),
-    "es": (rf"(\b[Ss]iglos? ){_ROMAN}\b", ""),
-    "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
-    "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
-}
-"""Roman numerals after names and counted nouns, by language, and the mark after their digits."""
 _GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
 _GERMAN_CUE = re.compile(
     r"(?:^|\W)(?:(?P<weak>der|die|das|eine)|(?P<strong>ein)|d(?:em|en|es)|im|am|zum|zur|vom|beim|ins"
@@ -56,14 +37,14 @@ def numerals(locale: Locale) -> Iterator[Rule]:
     """Rules for Roman numerals."""
     if locale.language == "en":
         yield Rule(abbreviations.NUMERAL, _say_numeral)
-    if locale.language in _NUMERALS:
-        yield Rule.of(_NUMERALS[locale.language][0], _say_roman)
+    if pattern := locale.words.numerals:
+        yield Rule.of(pattern.replace("{roman}", _ROMAN), _say_roman)
 
 
 def rules(locale: Locale) -> Iterator[Rule]:
     """Rules for ordinals in digits."""
-    if locale.language in _ORDINALS:
-        yield Rule.of(START + _ORDINALS[locale.language], _say_ordinal)
+    if pattern := locale.words.ordinals:
+        yield Rule.of(START + pattern, _say_ordinal)
     if locale.language == "de":
         yield Rule(_GERMAN_ORDINAL, _say_german_ordinal)
 
@@ -83,7 +64,7 @@ def _say_numeral(match: re.Match[str], locale: Locale) -> list[Part] | None:
 def _say_roman(match: re.Match[str], locale: Locale) -> list[Part]:
     """A Roman numeral in digits, which later rules and voices read as an ordinal."""
     number, at = abbreviations.roman(match[2]), match.start(2) - match.start()
-    return [(match[1] or "", 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
+    return [(match[1] or "", 0), (f"{number}{locale.words.numeral_mark}", at)]
 
 
 def _say_ordinal(match: re.Match[str], locale: Locale) -> list[Part]:

@@ -9,27 +9,11 @@ from voiceagent_tts.text.rules.rule import MONEY, START, Part, Rule, apart, text
 
 _RATIO = re.compile(rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
 _POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
-_TIMES = {
-    "de": {"x": "mal"}, "fr": {"x": "fois", "h/": "heures sur", "j/": "jours sur"},
-    "es": {"x": "veces"}, "it": {"x": "volte", "h/": "ore su", "g/": "giorni su"},
-    "pt": {"x": "vezes"}, "nl": {"x": "keer"},
-}  # fmt: skip
-"""Words after the number of "3x" and of "24h/24"."""
-
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
     r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
-_ADDRESS_SIGNS = {
-    "en": "slash|underscore|hyphen", "de": "Schrägstrich|Unterstrich|Bindestrich",
-    "fr": "slash|tiret bas|tiret", "es": "barra|guion bajo|guion",
-    "it": "barra|trattino basso|trattino", "pt": "barra|sublinhado|hífen",
-    "nl": "slash|underscore|streepje", "ru": "слэш|подчёркивание|дефис",
-    "zh": "斜杠|下划线|横杠", "yue": "斜線|底線|橫線", "ja": "スラッシュ|アンダーバー|ハイフン",
-    "ko": "슬래시|밑줄|하이픈",
-}  # fmt: skip
-"""Names of `/`, `_` and `-` in mail and web addresses."""
 
 
 def negative(locale: Locale) -> Iterator[Rule]:
@@ -48,7 +32,7 @@ def _minus(locale: Locale) -> str:
 
 def times(locale: Locale) -> Iterator[Rule]:
     """Rules for "3x", "24h/24" and, with spaces, "3 : 4"."""
-    if locale.language in _TIMES:
+    if locale.words.times:
         yield Rule.of(rf"{START}(\d+)(x(?!\w)| ?[a-z]/(?=\d))", _say_times)
     if locale.language != "en":
         yield Rule.of(r"(?<=\d) : (?=\d)", lambda _, locale: [(f" {locale.symbols['÷']} ", 1)])
@@ -88,14 +72,13 @@ def _say_power(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_times(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    said = _TIMES[locale.language].get(match[2].strip())
+    said = locale.words.times.get(match[2].strip())
     at = match.end(1) - match.start()
     return [(match[1], 0), (f" {apart(said, match)}", at)] if said else None
 
 
 def _say_address(match: re.Match[str], locale: Locale) -> list[Part]:
-    signs = _ADDRESS_SIGNS[locale.language].split("|")
-    names = {sign: locale.symbols[sign] for sign in "@."} | dict(zip("/_-", signs, strict=True))
+    names = {sign: locale.symbols[sign] for sign in "@."} | locale.words.address_signs
     letters = len("www") if match[0].startswith("www.") else 0  # a network reads it as a word
     return [
         (f" {names[character]} " if character in names else character, index)

@@ -26,39 +26,9 @@ _PHONE = (
     rf"|[A-Z]{{2}}\d\d(?: ?(?=[A-Z]*\d)[\dA-Z]{{4}}){{2,7}}(?: ?\d{{1,3}})?){END}"
 )
 """Numbers that are spelled: telephones, cards, accounts."""
-_OWN_PHONES = {
-    "en": r"[2-9]\d\d (?!1[89]|20)\d{4}(?! \d)|",
-    "es": r"[6-9]\d\d \d{3} \d{3}|",
-    "pt": r"9\d\d \d{3} \d{3}|(?:\d\d 9?|9)\d{4}-\d{4}|\d{5}-\d{3}"
-    r"|\d{3}\.\d{3}\.\d{3}-\d\d|\d\d\.\d{3}\.\d{3}/\d{4}-\d\d|",
-    "zh": r"1[3-9]\d{9}|1[3-9]\d[ -]\d{4}[ -]\d{4}|",
-    "yue": r"[2-9]\d{3} \d{4}|",
-    "ja": r"0[5-9]0\d{8}|",
-    "ko": r"01\d{8,9}|1[568]\d\d-\d{4}|",
-}
-
 _CODE = r"\d{3,}(?:-\d+)*(?: \d{3}(?!\d))*"
 """Pattern of what may be a code."""
 
-_WHAT = "order|account|confirmation|reference|ticket|case|invoice|booking|tracking|serial|policy"
-_COMMANDE = "commande|dossier|compte|client|suivi|réservation|référence"
-_PEDIDO = "pedido|cuenta|cliente|referencia|reserva|factura|seguimiento|conta|fatura"
-_CUES = {
-    "en": rf"code|pin|passcode|otp|zip|(?:{_WHAT})(?= ?#| (?:number|no\.|id))",
-    "de": r"code|pin|tan|plz|postleitzahl|kennwort|passwort|-nr\."
-    r"|(?:kunden|bestell|auftrags|artikel|konto|vorgangs|rechnungs|buchungs|karten)nummer",
-    "fr": rf"code|pin|mot de passe|(?:numéro|n°) de (?:{_COMMANDE})"
-    rf"|(?:{_COMMANDE})(?= (?:numéro|n°))",
-    "es": rf"código|pin|clave|contraseña|número de (?:{_PEDIDO})",
-    "it": r"codice|pin|cap|numero (?:di |d')(?:ordine|conto|pratica|prenotazione|cliente)",
-    "pt": rf"código|pin|senha|cep|cpf|número d[aeo] (?:{_PEDIDO})",
-    "nl": "code|pincode|postcode",
-    "ru": "код|пароль",
-    "zh": r"验证码|密码|邮编|代码|(?:订单|账|卡|工单|单)号",
-    "yue": "驗證碼|密碼|號碼",
-    "ja": r"コード|(?:暗証|郵便|注文|会員|予約)番号",
-    "ko": r"번호|코드",
-}
 _ENDS = (
     r"end(?:s|ing) in|last four|endet auf|terminant par|se termine par|termina(?:d[ao])? (?:en|em)"
     r"|(?:termina|finisce) (?:con|in|per)|final|eindigt op|尾号|末尾|下4桁|끝자리"
@@ -95,7 +65,8 @@ def rules(locale: Locale) -> Iterator[Rule]:
     """Rules for what is spelled in a language."""
     no_unit = rf"(?! ?(?:{MONEY}|{units_pattern(locale)})(?!\w))(?![가-힣一-鿿])"
     long_number = rf"(?<!{CURRENCY_SIGN})\d{{7,15}}(?<!00){no_unit}"
-    yield Rule.of(_PHONE.replace("{own}", _OWN_PHONES.get(locale.language, "")), _say_spelled)
+    own = "".join(f"{pattern}|" for pattern in locale.words.phones)
+    yield Rule.of(_PHONE.replace("{own}", own), _say_spelled)
     yield Rule.of(rf"{START}{_CODE}{END}", _say_code)
     yield Rule.of(f"{START}{long_number}{END}", _say_long_number)
 
@@ -120,7 +91,7 @@ def _say_spelled(match: re.Match[str], locale: Locale) -> list[Part] | None:
 def _say_code(match: re.Match[str], locale: Locale) -> list[Part] | None:
     before = text_before(match, 40)
     after = text_after(match, 20)
-    is_code = _is_code(match[0], before, after, locale.language)
+    is_code = _is_code(match[0], before, after, locale)
     return _digit_by_digit(match) if is_code else None
 
 
@@ -144,11 +115,15 @@ def _digit_by_digit(match: re.Match[str]) -> list[Part]:
     return parts
 
 
-def _is_code(number: str, before: str, after: str, language: str) -> bool:
+def _is_code(number: str, before: str, after: str, locale: Locale) -> bool:
     """Return whether people say the digits of a match of `_CODE`, by the text next to it."""
-    if language == "en" and re.fullmatch(r"\d{5}(?:-\d{4})?", number) and _STATE.search(before):
+    if (
+        locale.language == "en"
+        and re.fullmatch(r"\d{5}(?:-\d{4})?", number)
+        and _STATE.search(before)
+    ):
         return True
-    cue, end, call = _cues(language)
+    cue, end, call = _cues(locale)
     if cue.search(before):
         return len(number) > 4 or not _counts(after)
     if end.search(before):
@@ -164,9 +139,13 @@ def _counts(after: str) -> bool:
 
 
 @lru_cache
-def _cues(language: str) -> list[re.Pattern[str]]:
-    start = "" if language in ("zh", "yue", "ja", "ko") else r"(?<!\w)"
+def _cues(locale: Locale) -> list[re.Pattern[str]]:
+    start = r"(?<!\w)" if locale.is_spaced else ""
     gap = r"[^\w.!?;。！？]"
     links = rf"(?:{gap}*(?:{_LINKS}))*{gap}{{0,3}}"
-    patterns = (rf"(?:{_CUES[language]}){links}", rf"(?:{_ENDS}){links}", rf"(?:{_CALL}) ?")
+    patterns = (
+        rf"(?:{'|'.join(locale.words.code_cues)}){links}",
+        rf"(?:{_ENDS}){links}",
+        rf"(?:{_CALL}) ?",
+    )
     return [re.compile(f"{start}{pattern}$", re.IGNORECASE) for pattern in patterns]

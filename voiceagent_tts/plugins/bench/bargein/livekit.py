@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -57,8 +57,6 @@ _TURNS: dict[str, Any] = {
 """Settings that interrupt early, so that cuts can fall into the first words."""
 _REACTION_S = 0.14
 """Approximate time from the user's first sound to the agent's silence."""
-Script = Iterable[tuple[float, str]]
-"""(wait in seconds, token) of each token of a reply."""
 _FAST = APIConnectOptions(max_retry=3, retry_interval=0.1, timeout=5.0)
 
 
@@ -97,9 +95,9 @@ class _Agent:
         self._writing: asyncio.Queue[Cut] = asyncio.Queue()  # replies that have begun
         self._handle: SpeechHandle | None = None
         self.session: AgentSession[None] = AgentSession(
-            stt=_ScriptedSTT(),
+            stt=ScriptedSTT(),
             vad=inference.VAD(model="silero"),
-            llm=_ScriptedLLM(self._next_script),
+            llm=ScriptedLLM(self._next_reply),
             tts=voice,
             turn_handling=_TURNS,  # pyright: ignore[reportArgumentType]
             aec_warmup_duration=None,
@@ -109,12 +107,12 @@ class _Agent:
         )
         self.session.on("speech_created", self._note_handle)
 
-    def _next_script(self) -> Script:
-        """The script of the next reply; none after the last one."""
-        if not self._cuts:
-            return ()
-        self._writing.put_nowait(cut := self._cuts.popleft())
-        return cut.script()
+    async def _next_reply(self) -> AsyncIterator[str]:
+        """The tokens of the next reply; none after the last one."""
+        if self._cuts:
+            self._writing.put_nowait(cut := self._cuts.popleft())
+            async for token in cut.written():
+                yield token
 
     def _note_handle(self, event: SpeechCreatedEvent) -> None:
         self._handle = event.speech_handle
@@ -168,12 +166,12 @@ class _Agent:
         )
 
 
-class _ScriptedLLM(llm.LLM):
-    """Writes the replies that `next_script` returns."""
+class ScriptedLLM(llm.LLM):
+    """Writes the tokens of the replies that `next_reply` returns."""
 
-    def __init__(self, next_script: Callable[[], Script]) -> None:
+    def __init__(self, next_reply: Callable[[], AsyncIterator[str]]) -> None:
         super().__init__()
-        self._next_script = next_script
+        self._next_reply = next_reply
 
     def chat(
         self,
@@ -183,28 +181,22 @@ class _ScriptedLLM(llm.LLM):
         conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
         **options: Any,
     ) -> llm.LLMStream:
-        return _Writing(self, chat_ctx, conn_options, self._next_script())
+        """Write the next reply."""
+        writing = _Writing(self, chat_ctx=chat_ctx, tools=[], conn_options=conn_options)
+        writing.reply = self._next_reply()
+        return writing
 
 
 class _Writing(llm.LLMStream):
-    def __init__(
-        self,
-        writer: _ScriptedLLM,
-        chat_ctx: llm.ChatContext,
-        conn_options: APIConnectOptions,
-        script: Script,
-    ) -> None:
-        super().__init__(writer, chat_ctx=chat_ctx, tools=[], conn_options=conn_options)
-        self._script = script
+    reply: AsyncIterator[str]
 
     async def _run(self) -> None:
-        for wait_s, token in self._script:
-            await asyncio.sleep(wait_s)
+        async for token in self.reply:
             delta = llm.ChoiceDelta(role="assistant", content=token)
             self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
 
 
-class _ScriptedSTT(stt.STT):
+class ScriptedSTT(stt.STT):
     """Returns one fixed text whenever the user has spoken."""
 
     def __init__(self) -> None:
@@ -216,6 +208,7 @@ class _ScriptedSTT(stt.STT):
     def stream(
         self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **options: Any
     ) -> stt.RecognizeStream:
+        """Hear the user."""
         return _ScriptedHearing(stt=self, conn_options=conn_options)
 
 

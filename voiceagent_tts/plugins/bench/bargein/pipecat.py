@@ -124,12 +124,10 @@ class _Agent:
 
     @property
     def _messages(self) -> list[str]:
-        """What the agent has said, by the LLM's context."""
         messages = cast("list[dict[str, str]]", self._context.get_messages())
         return [each["content"] for each in messages if each["role"] == "assistant"]
 
     def say(self) -> None:
-        """Start the user's speech."""
         self._stt.expect(USER_TEXT)
         self.transport.say(self._call.user_pcm)
 
@@ -278,7 +276,6 @@ class _Writer(FrameProcessor):
     async def _write(self, cut: Cut) -> None:
         self.begun.put_nowait(cut)
         await self.push_frame(LLMFullResponseStartFrame())
-        for wait_s, token in cut.script():
-            await asyncio.sleep(wait_s)
+        async for token in cut.written():
             await self.push_frame(LLMTextFrame(token))
         await self.push_frame(LLMFullResponseEndFrame())

@@ -64,7 +64,6 @@ class SessionPool:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End the processes."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     async def talk(
@@ -121,7 +120,6 @@ def _prepare(host: Host, done: "Synchronized[int]", parent_pid: int) -> None:
 
 
 def _talk_alone(call: Call, cuts: list[Cut], number: int) -> Conversation:
-    """Run one session."""
     return asyncio.run(_converse(call, cuts, number))
 
 

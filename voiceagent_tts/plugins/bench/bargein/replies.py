@@ -3,9 +3,10 @@
 The agent's replies are in seven languages.
 """
 
+import asyncio
 import random
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,13 +46,14 @@ class Cut:
     fault_at_s: float | None = None
     patience_s: float = 3.0
 
-    def script(self) -> Iterator[tuple[float, str]]:
-        """(wait in seconds, token) of each token of the reply."""
+    async def written(self) -> AsyncIterator[str]:
+        """Yield the tokens of the reply at the pace of a language model."""
         wait_s = _FIRST_TOKEN_S
         for index, token in enumerate(tokens_of(self.text)):
             if self.stall is not None and index == self.stall[0]:
                 wait_s += self.stall[1]
-            yield wait_s, token
+            await asyncio.sleep(wait_s)
+            yield token
             wait_s = 1 / TOKENS_PER_S
 
 

@@ -115,7 +115,7 @@ async def measure(
         for address, host in zip(addresses, hosts, strict=True):
             for condition in conditions:
                 title = condition.happening.heading
-                show = _shown(progress, f"{address.name}, {title}", condition.cuts)
+                show = shown(progress, f"{address.name}, {title}", condition.cuts)
                 rng = random.Random(f"{seed} {title}")
                 call = _call(address, condition, user_pcm)
                 talked = await pools[host].talk(call, condition.plans(rng), show)
@@ -132,7 +132,8 @@ def _call(address: TargetAddress, condition: Condition, user_pcm: bytes) -> Call
     return call
 
 
-def _shown(progress: Progress, name: str, total: int) -> Callable[[int], None]:
+def shown(progress: Progress, name: str, total: int) -> Callable[[int], None]:
+    """Add a task, and return what shows how much of it is done."""
     task = progress.add_task(name, total=total)
     return lambda done: progress.update(task, completed=done)
 

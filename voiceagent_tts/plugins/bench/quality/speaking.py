@@ -91,7 +91,6 @@ async def speak_items(
 
 
 async def _speak(connection: Connection, item: Item) -> Clip | str:
-    """Speak one item: its clip, or the code of the failure."""
     request = Request(item.text, item.language)
     recorder = AudioRecorder(Utterance(request, due=Recorder.now()))
     await speak(connection, recorder)

@@ -1,4 +1,4 @@
-"""A connection to Redis, for keys, limits and usage.
+"""A connection to Redis; each part of a server that asks one has its own, and closes it.
 
 Every command fails within a second where the server is away: a context must not wait for it.
 """

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.callers import Caller, network_of
-from voiceagent_tts.access.key_store import KeyRing
-from voiceagent_tts.access.keys import key_of_settings
-from voiceagent_tts.access.limiter import Limiter, RedisLimits
-from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.plugins.keys.key_store import KeyRing
+from voiceagent_tts.plugins.keys.keys import key_of_settings
+from voiceagent_tts.plugins.keys.limiter import Limiter, RedisLimits
+from voiceagent_tts.plugins.redis.connection import connect
+from voiceagent_tts.server.callers import Caller, network_of
 from voiceagent_tts.settings.access import Quota, hash_key
 
 KEYS = ("one", "other")

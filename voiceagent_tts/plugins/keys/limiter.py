@@ -30,9 +30,6 @@ from limits import (
 from limits.aio.storage import MemoryStorage, RedisStorage, Storage
 from limits.aio.strategies import FixedWindowRateLimiter
 
-from voiceagent_tts.access.callers import Caller, network_of
-from voiceagent_tts.access.key_store import KeyRing
-from voiceagent_tts.access.redis_server import PREFIX, away_errors
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -40,6 +37,9 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
+from voiceagent_tts.plugins.keys.key_store import KeyRing
+from voiceagent_tts.plugins.redis.connection import PREFIX, away_errors
+from voiceagent_tts.server.callers import Caller, network_of
 from voiceagent_tts.settings.access import AccessSettings, Quota
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _item(kind: type[RateLimitItem], most: int | None, name: str) -> RateLimitIt
 
 
 class Admission:
-    """The permission of one context: charges its text, and its audio when it ends."""
+    """The permission of one context; see `voiceagent_tts.server.access`."""
 
     def __init__(self, limiter: "Limiter", subjects: list[_Subject]) -> None:
         self.lease = uuid.uuid4().hex
@@ -232,12 +232,7 @@ class Admission:
         self._is_over = self._is_row_free = False
 
     async def charge(self, chars: int) -> None:
-        """Charge text before it is spoken.
-
-        Raises:
-            OverloadedError: a limit is reached (`rate_limited`); nothing of this text is charged.
-            InvalidRequestError: the text is longer than the limit (`text_too_long`).
-        """
+        """Charge text before it is spoken."""
         if not self.defer_charge(chars):
             earlier_chars, self._uncharged_chars = self._uncharged_chars, 0
             try:
@@ -270,12 +265,7 @@ class Admission:
             self._limiter.spawn(charge())
 
     def end(self, audio_s: float = 0.0, *, has_row: bool = False) -> None:
-        """Charge the audio and the rest of the text, and end the context's lease; idempotent.
-
-        Args:
-            audio_s: audio that the context has used.
-            has_row: whether the lease ends when `free_row` is called, if it was not.
-        """
+        """Charge the audio and the rest of the text, and end the context's lease; idempotent."""
         if self.subjects and not self._is_over:
             self._is_over = True
             self._limiter.settle(self, self._uncharged_chars, math.ceil(audio_s))
@@ -318,14 +308,7 @@ class Limiter:
         self._settling: set[asyncio.Task[None]] = set()
 
     async def admit(self, caller: Caller, chars: int = 1) -> Admission:
-        """Admit one context that has `chars` characters of text so far, which are not charged.
-
-        Raises:
-            OverloadedError: a limit is reached (`rate_limited`), or Redis is away and the settings
-                refuse contexts meanwhile (`overloaded`).
-            InvalidRequestError: the text is longer than a limit (`text_too_long`).
-            UnauthorizedError: the key was revoked.
-        """
+        """Admit one context; arguments and errors as for `Access`."""
         admission = Admission(self, self._subjects_of(caller))
         if not admission.subjects:
             return admission

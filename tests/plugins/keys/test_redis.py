@@ -1,7 +1,7 @@
 """Limits, usage and keys in a real Redis: shared by servers, while it is there, away and back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,15 +14,15 @@ from structlog.testing import capture_logs
 from testbed.proxy import Router, routing
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.access.callers import Caller
-from voiceagent_tts.access.key_store import RedisKeys
-from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
-from voiceagent_tts.access.limiter import LEASE_S, Limiter, RedisLimits
-from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.plugins.keys.access import KeysAndLimits
+from voiceagent_tts.plugins.keys.key_store import RedisKeys
+from voiceagent_tts.plugins.keys.keys import Scope, key_of_settings, make_key
+from voiceagent_tts.plugins.keys.limiter import LEASE_S, Limiter, RedisLimits
+from voiceagent_tts.plugins.redis.connection import away_errors, connect
 from voiceagent_tts.plugins.usage.book import UsageBook, Used, today
-from voiceagent_tts.server.access import Access
+from voiceagent_tts.server.callers import Caller
 from voiceagent_tts.settings.access import Quota, hash_key
 
 pytestmark = pytest.mark.services
@@ -39,7 +39,7 @@ class Servers:
         self._redis = redis
         self._stack = stack
 
-    async def start(self, quota: Quota, without_redis: str = "local") -> Access:
+    async def start(self, quota: Quota, without_redis: str = "local") -> KeysAndLimits:
         """Start one more."""
         settings = Settings(
             api_keys=("key",),
@@ -47,10 +47,23 @@ class Servers:
             redis=self._redis.url,
             without_redis=without_redis,  # type: ignore[arg-type]
         )
-        access = Access(settings, lambda change: None)
+        access = KeysAndLimits(settings, lambda change: None)
         self._stack.push_async_callback(access.close)
         await access.start()
         return access
+
+
+@pytest.fixture
+async def book_of_server(redis: RedisProcess) -> AsyncIterator[Callable[[], UsageBook]]:
+    """Makes the usage books of servers with one Redis; all are closed with the test."""
+    async with AsyncExitStack() as stack:
+
+        def make() -> UsageBook:
+            book = UsageBook(connect(redis.url))
+            stack.push_async_callback(book.close)
+            return book
+
+        yield make
 
 
 @pytest.fixture
@@ -204,10 +217,10 @@ async def test_a_redis_that_hangs_is_given_up_after_a_second(
 
 
 async def test_usage_survives_a_restart_and_an_outage(
-    servers: Servers, redis: RedisProcess
+    book_of_server: Callable[[], UsageBook], redis: RedisProcess
 ) -> None:
     """Counts wait in memory while Redis is away; two servers add to the same numbers."""
-    one, other = [UsageBook((await servers.start(Quota())).redis) for _ in range(2)]
+    one, other = book_of_server(), book_of_server()
     for book in (one, other):
         book.add(KEY_ID, Used(1, 10, 500))
         await book.flush()
@@ -218,8 +231,7 @@ async def test_usage_survives_a_restart_and_an_outage(
     assert await one.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
     redis.start()  # empty: what it had is lost, what waited is not
     await one.flush()
-    third = UsageBook((await servers.start(Quota())).redis)
-    assert await third.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
+    assert await book_of_server().read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
 
 
 @pytest_asyncio.fixture
@@ -260,9 +272,11 @@ async def test_a_hit_of_a_limit_without_an_answer_counts_once(
     assert not await limits.has_room(item, "anyone", 700)
 
 
-async def test_usage_that_is_on_its_way_survives_the_end_of_a_server(servers: Servers) -> None:
+async def test_usage_that_is_on_its_way_survives_the_end_of_a_server(
+    book_of_server: Callable[[], UsageBook],
+) -> None:
     """A server that is stopped while it moves its counts neither loses nor doubles them."""
-    book = UsageBook((await servers.start(Quota())).redis)
+    book = book_of_server()
     for steps in range(6):  # until it is cancelled, at another place each time
         book.add(KEY_ID, Used(1, 10, 500))
         moving = asyncio.create_task(book.flush())
@@ -271,8 +285,7 @@ async def test_usage_that_is_on_its_way_survives_the_end_of_a_server(servers: Se
         moving.cancel()
         await asyncio.wait([moving])
     await book.flush()
-    other = UsageBook((await servers.start(Quota())).redis)
-    assert await other.read(1) == {today(): {KEY_ID: Used(6, 60, 3000)}}
+    assert await book_of_server().read(1) == {today(): {KEY_ID: Used(6, 60, 3000)}}
 
 
 async def test_keys_in_redis_are_shared_reloaded_and_kept_in_an_outage(redis: RedisProcess) -> None:
@@ -280,7 +293,7 @@ async def test_keys_in_redis_are_shared_reloaded_and_kept_in_an_outage(redis: Re
     store = RedisKeys(redis.url)
     first, second = [make_key(name, SPEAK, Quota()) for name in ("first", "second")]
     settings = Settings(keys=redis.url)
-    access = Access(settings, lambda change: None)
+    access = KeysAndLimits(settings, lambda change: None)
     with pytest.raises(InvalidRequestError, match="there are no keys at redis://127"):
         await access.keys.start()
     await store.change(lambda document: document.with_key(first.key))
@@ -311,7 +324,7 @@ async def test_a_server_whose_keys_are_in_a_redis_that_is_away_does_not_start(
     """It could serve nothing; the error names the address without its password."""
     redis.stop()
     url = redis.url.replace("redis://", "redis://user:secret@")
-    access = Access(Settings(keys=url), lambda change: None)
+    access = KeysAndLimits(Settings(keys=url), lambda change: None)
     with pytest.raises(OverloadedError, match="cannot reach Redis at redis://127") as refused:
         await access.start()
     assert "secret" not in refused.value.message
@@ -397,7 +410,7 @@ async def test_a_lease_waits_for_the_row_of_its_context(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A context that is over counts until its row is free; the next one waits for it."""
-    monkeypatch.setattr("voiceagent_tts.access.limiter._FREEING_S", PATIENCE_S)
+    monkeypatch.setattr("voiceagent_tts.plugins.keys.limiter._FREEING_S", PATIENCE_S)
     limiter = (await servers.start(Quota(contexts=1))).limiter
     held = await limiter.admit(CALLER)
     held.end(has_row=True)

@@ -1,6 +1,8 @@
 """What a key permits, on every route and socket; and keys that change while the server runs."""
 
 import asyncio
+import json
+import re
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,21 @@ from testbed.papers import table_rows
 from testbed.throttling import running_throttled
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
-from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs.routes import FILES_PATH
-from voiceagent_tts.plugins.page.server import OPEN_PATHS
-from voiceagent_tts.server.access import scope_of
+from voiceagent_tts.plugins.keys.access import scope_of
+from voiceagent_tts.plugins.keys.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEYS = {scope: make_key(scope, frozenset({scope}), Quota()) for scope in Scope}
+NOWHERE = "/{path:path}"  # the sockets that are not there
 LINKED = f"{FILES_PATH}/{{name}}"  # its links are signed
+OPEN = {"/", "/docs", "/static", "/health", "/health/live", "/health/ready", LINKED}
+"""The paths of routes that need no key; `/static` has files below it."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 SOCKETS = ("/v1/tts/ws", "/v1/audio/speech/stream", "/tts/websocket")
 ROUTES: list[tuple[str, str, Scope | None]] = [
     ("POST", "/v1/audio/speech", Scope.SPEAK),
@@ -109,15 +114,61 @@ async def test_every_route_has_a_scope_in_the_documents(scoped: RunningServer) -
 
 def scoped_routes(server: RunningServer) -> list[str]:
     """Method and path of every route that needs a key; sockets are opened with GET."""
-    app: Any = server.uvicorn_server.config.app
     found = list[tuple[str, str]]()
-    for route in all_routes(app.routes):
+    for route in routes_of(server):
         if isinstance(route, APIWebSocketRoute):
             found.append(("GET", route.path))
         elif isinstance(route, APIRoute):
             found += [(method, route.path_format) for method in route.methods - {"HEAD"}]
-    is_open = (*OPEN_PATHS, "/health", "/health/live", "/health/ready", "/{path:path}", LINKED)
-    return sorted({f"{method} {path}" for method, path in found if path not in is_open})
+    return sorted({f"{method} {path}" for method, path in found if path not in {*OPEN, NOWHERE}})
+
+
+async def test_every_path_asks_for_a_key(scoped: RunningServer) -> None:
+    """Whatever the method, all that a plugin or the core serves answers 401 without one.
+
+    So do those beside the open ones, as the job `files` is beside the signed links.
+    """
+    paths = {route.path for route in routes_of(scoped)} - {NOWHERE}
+    assert paths > OPEN
+    closed = {re.sub(r"\{.*?\}", "files", path) for path in paths - OPEN}
+    async with httpx.AsyncClient(base_url=scoped.url) as http:
+        for path in closed | {"/x", "/docsx", "/docs/x", "/static", "/staticx", "/healthx"}:
+            for method in METHODS:
+                refused = await http.request(method, path)
+                assert refused.status_code == 401, f"{method} {path}"
+        for path in OPEN - {"/static"}:
+            assert (await http.get(path)).status_code != 401
+
+
+async def test_every_socket_asks_for_a_key(scoped: RunningServer) -> None:
+    """All refuse a wrong key, and no key: ElevenLabs' when the first message has none."""
+    sockets = [
+        f"ws{scoped.url.removeprefix('http')}{route.path.replace('{voice_id}', 'en')}"
+        for route in routes_of(scoped)
+        if isinstance(route, APIWebSocketRoute) and route.path != NOWHERE
+    ]
+    assert len(sockets) > len(SOCKETS)
+    for url in sockets:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url, additional_headers={"X-API-Key": "wrong"})
+        assert refused.value.response.status_code == 401
+        if url.endswith("-input"):
+            async with connect(url) as websocket:
+                await websocket.send('{"text": "Hello. ", "flush": true}')
+                assert json.loads(await websocket.recv())["code"] == 1008
+                await websocket.wait_closed()
+                assert websocket.close_code == 1008
+            continue
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url)
+        assert refused.value.response.status_code == 401
+    assert not scoped.state.sessions and not scoped.state.synthesizer.contexts_active
+
+
+def routes_of(server: RunningServer) -> list[Any]:
+    """All routes and sockets of a server."""
+    app: Any = server.uvicorn_server.config.app
+    return all_routes(app.routes)
 
 
 def all_routes(routes: list[Any]) -> list[Any]:

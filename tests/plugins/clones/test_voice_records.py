@@ -7,7 +7,7 @@ import pytest
 from testbed.file_faults import damaged, no_files, no_folder
 from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.clones.voice_records import Viewer, VoiceRecord, VoiceRecords
 
 OWNER, OTHER = Viewer("k", is_admin=False), Viewer("other", is_admin=False)
 ADMIN = Viewer(None, is_admin=True)

@@ -13,10 +13,10 @@ from websockets.exceptions import ConnectionClosed
 
 from testbed.clones import cloning_settings, voice_file
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
+from voiceagent_tts.plugins.clones.voice_records import VoiceRecord, VoiceRecords
+from voiceagent_tts.plugins.keys.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.synthesizer.context import Context
 
@@ -35,7 +35,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
     keys.write_text(KeyDocument(keys=tuple(e.key for e in (ONE, TWO, THREE, ADMIN))).dump())
     settings = cloning_settings(tmp_path_factory, frames=8, keys=str(keys))
     async with running(settings) as server:
-        records = server.state.voice_records
+        records = VoiceRecords(server.state.clones)
         for number, key in enumerate((ONE, TWO)):
             add_voice(records, VoiceRecord(name="anna", key_id=key.key.id), voice_file(number))
         shared = VoiceRecord(name="anna", key_id=ADMIN.key.id, is_shared=True)
@@ -215,8 +215,8 @@ async def test_a_voice_that_is_replaced_before_the_first_text_is_refused(
 
         await send("context.open", voice="anna", language="en")
         await until("context.opened")
-        remove_voice(server.state.voice_records, "anna")
-        add_voice(server.state.voice_records, shared, voice_file(4))
+        remove_voice(VoiceRecords(server.state.clones), "anna")
+        add_voice(VoiceRecords(server.state.clones), shared, voice_file(4))
         await send("text", text=TEXT)
         failed = await until("error", "done")
         assert failed["code"] == "invalid_voice" and "open a new context" in failed["message"]
@@ -225,7 +225,7 @@ async def test_a_voice_that_is_replaced_before_the_first_text_is_refused(
 
 async def test_only_an_admin_shares_what_it_adds(server: RunningServer) -> None:
     """The voice of another key is its own, whatever its request says."""
-    records = server.state.voice_records
+    records = VoiceRecords(server.state.clones)
     async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
         for key in (THREE, ADMIN):
             fields = {"name": "mine", "consent": "Yes.", "is_shared": "true"}

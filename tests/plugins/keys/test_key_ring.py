@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from voiceagent_tts.access.key_store import KeyChange, KeyFile, KeyRing
-from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.keys.key_store import KeyChange, KeyFile, KeyRing
+from voiceagent_tts.plugins.keys.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.settings.access import Quota, hash_key
 
 KEYS = [make_key(f"key {number}", frozenset({Scope.SPEAK}), Quota()) for number in range(3)]

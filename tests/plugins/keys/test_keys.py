@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.keys.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.settings.access import Quota, hash_key
 
 SPEAK = frozenset({Scope.SPEAK})

@@ -6,7 +6,7 @@ file that cannot be read is an `InvalidRequestError` (`storage_unavailable`).
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from voiceagent_tts.clones import SeenClones, VoiceFolder, file_version, may_belong_to, own_name
+from voiceagent_tts.clones import VoiceFolder, file_version, may_belong_to, own_name
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 Tag = Literal["testing", "production"]
@@ -162,8 +162,6 @@ class VoiceRecords:
         self.clones = clones
         self._read_records: dict[str, tuple[object, VoiceRecord]] = {}
         """Version of the file and record of each voice that was asked for."""
-        self.find_id: Callable[[str], str | None] = lambda id_: None
-        """Finds the name of a voice's file by the id of its record: of who gives out ids."""
 
     def voices(self) -> dict[str, VoiceRecord]:
         """Return the records of the stored voices by the names of their files.
@@ -173,16 +171,8 @@ class VoiceRecords:
         found = {name: self.voice(name) for name in self.files.names() if name in self.clones}
         return {name: each for name, each in found.items() if each and each is not _UNREADABLE}
 
-    def seen_by(self, viewer: Viewer) -> SeenClones:
-        """The clones that a viewer may know of."""
-        return SeenClones(
-            self.clones,
-            viewer.key_id,
-            lambda stored: self._is_seen(stored, viewer),
-            self.find_id,
-        )
-
-    def _is_seen(self, stored: str, viewer: Viewer) -> bool:
+    def is_seen(self, stored: str, viewer: Viewer) -> bool:
+        """Whether a viewer may know of the voice in a file."""
         may_be = may_belong_to(stored, viewer.key_id or "")
         return viewer.is_admin or (may_be and viewer.sees(self.voice(stored)))
 

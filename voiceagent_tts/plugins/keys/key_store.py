@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import structlog
 
-from voiceagent_tts.access.keys import Key, KeyDocument, key_of_settings
-from voiceagent_tts.access.redis_server import PREFIX, away_errors, connect, shown
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.plugins.keys.keys import Key, KeyDocument, key_of_settings
+from voiceagent_tts.plugins.redis.connection import PREFIX, away_errors, connect, shown
 from voiceagent_tts.settings.access import AccessSettings, hash_key, is_redis
 
 Change = Callable[[KeyDocument], KeyDocument]
