@@ -200,7 +200,9 @@ def _built_in_names(settings: "Settings") -> set[str]:
 
 def _checked_consent(consent: str) -> str:
     """The statement that the person agreed."""
-    if not consent.strip():
+    from voiceagent_tts.plugins.clones.voice_records import is_one_line
+
+    if not consent.strip() or not is_one_line(consent.strip()):
         raise InvalidRequestError(
             "--consent: expected who agreed to this clone, in one line; try --consent 'Anna Berg "
             "agreed by letter of 3 May'",
