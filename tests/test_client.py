@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import gc
+import math
 import socket
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -294,6 +295,47 @@ async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms
     async with TTSClient(small_server.url) as client:
         context = await _spoken(client, "one two three ", audio=AudioFormat(sample_rate=8000))
         assert context.cut_locally(played_ms) == await context.cut(played_ms)
+
+
+@pytest.mark.parametrize("played_ms", [-1, 1.5, True, "5", None, float("nan"), math.inf, 2**70])
+async def test_a_wrong_position_is_refused_by_both_cuts(
+    small_server: SmallServer, played_ms: Any
+) -> None:
+    async with TTSClient(small_server.url) as client, await client.open() as context:
+        with pytest.raises(InvalidRequestError, match="played_ms: ") as refused:
+            await context.cut(played_ms)
+        with pytest.raises(InvalidRequestError, match="played_ms: ") as refused_locally:
+            context.cut_locally(played_ms)
+        assert refused.value.code == refused_locally.value.code == ErrorCode.INVALID_PARAM
+
+
+async def test_another_event_loop_is_refused(small_server: SmallServer) -> None:
+    """That of another thread; the client and the context go on in theirs."""
+    async with TTSClient(small_server.url) as client, await client.open() as context:
+        calls: tuple[Callable[[], Awaitable[Any]], ...] = (
+            client.open,
+            client.prepare,
+            lambda: context.send_text("one"),
+            context.flush,
+            context.end,
+            lambda: context.cut(100),
+            lambda: context.cancel(100),
+            lambda: anext(context),
+        )
+        for call in calls:
+            with pytest.raises(InvalidRequestError, match="event loop") as caught:
+                await asyncio.to_thread(_in_another_loop, call)
+            assert caught.value.code is ErrorCode.NOT_SUPPORTED
+        await context.send_text("one")
+        await context.end()
+        assert [event async for event in context]
+
+
+def _in_another_loop(call: Callable[[], Awaitable[Any]]) -> None:
+    async def run() -> None:
+        await call()
+
+    asyncio.run(run())
 
 
 async def test_the_local_cut_goes_by_the_final_times(small_server: SmallServer) -> None:
@@ -599,6 +641,15 @@ def test_keys_that_no_header_carries_are_refused(key: str) -> None:
     with pytest.raises(InvalidRequestError, match="api_key: expected printable ASCII") as caught:
         TTSClient("ws://host", key)
     assert "cret" not in caught.value.message
+
+
+@pytest.mark.parametrize("options", [{"url": None}, {"url": 5}, {"url": b"ws://a"}, {"api_key": 5}])
+def test_addresses_and_keys_are_strings(options: dict[str, Any]) -> None:
+    """Anything else has the message of the adapters, without the value."""
+    (name,) = options
+    with pytest.raises(InvalidRequestError, match=f"{name}: expected a string, got ") as caught:
+        TTSClient(**({"url": "ws://a"} | options))
+    assert caught.value.code is ErrorCode.INVALID_PARAM
 
 
 async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:

@@ -317,6 +317,7 @@ def test_an_empty_variable_takes_away_the_keys_of_the_settings_file(
             "upstream_chars_per_day": 9,
         },
         {"upstream": "ftp://host"},
+        {"engine": "openai", "upstream": "http://host/v1", "upstream_fields": '{"a": NaN}'},
     ],
 )
 def test_an_upstream_that_does_not_fit_is_refused(values: dict[str, Any]) -> None:

@@ -140,7 +140,7 @@ def download_model(wanted: ModelId, source: Source = "hf") -> Path:
     download = _from_huggingface if source == "hf" else _from_modelscope
     try:
         return download(wanted)
-    except CheckpointError:
+    except (CheckpointError, ModuleNotFoundError):  # the command line names a package's extra
         raise
     except Exception as error:  # each client raises the errors of its own HTTP library
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
@@ -190,6 +190,8 @@ def _from_huggingface(wanted: ModelId) -> Path:
 
 
 def _stored_by_huggingface(wanted: ModelId) -> Path | None:
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return None
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.reading import read_file
 
 MAX_WRITTEN_CHARS = 100
 MAX_SAID_CHARS = 200
@@ -122,11 +123,9 @@ def read_lexicon(path: Path, max_entries: int = MAX_FILE_ENTRIES) -> dict[str, P
             `invalid_param`. The message names the file.
     """
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _refusal(f"{path}: expected at most {_MAX_FILE_BYTES} bytes")
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _refusal(f"{path}: cannot be read ({error.strerror})") from error
+        entries = tomllib.loads(read_file(path, _MAX_FILE_BYTES).decode())
+    except InvalidRequestError as error:
+        raise _refusal(error.message) from error
     except UnicodeDecodeError as error:
         raise _refusal(f"{path}: expected UTF-8 ({error.reason})") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

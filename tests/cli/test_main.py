@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
+import typer
 
 from testbed.command_line import EMBEDDED, CommandHere
 from voiceagent_tts import __version__
+from voiceagent_tts.cli import app
+from voiceagent_tts.cli.arguments import finite
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,3 +50,26 @@ def test_a_demo_without_its_packages_names_its_extra(
         "voiceagent-tts: the package 'loguru' is missing. Install the extras that this command "
         "needs: pip install 'voiceagent-tts[demo]' (in a clone: pip install -e '.[demo]')\n"
     )
+
+
+def test_every_decimal_option_refuses_nan_and_infinity(command_here: CommandHere) -> None:
+    """NaN is neither below a minimum nor above a maximum, so ranges let it pass."""
+    checks = [
+        option.callback
+        for command in _commands(app)
+        for hint in get_type_hints(command, include_extras=True).values()
+        if getattr(hint, "__origin__", hint) is float
+        for option in hint.__metadata__
+    ]
+    assert len(checks) > 5
+    assert set(checks) == {finite}
+    refused = command_here("bench", "latency", "--think-s", "inf")
+    assert (refused.status, refused.output) == (2, "")
+    assert "expected a finite number" in refused.errors
+
+
+def _commands(group: typer.Typer) -> Iterator[Callable[..., Any]]:
+    yield from (each.callback for each in group.registered_commands if each.callback)
+    for each in group.registered_groups:
+        assert each.typer_instance is not None
+        yield from _commands(each.typer_instance)

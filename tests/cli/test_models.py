@@ -1,12 +1,13 @@
 """`voiceagent-tts models` against a local model hub: list, download, verify and use."""
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testbed.command_line import Command, Outcome
+from testbed.command_line import Command, CommandHere, Outcome
 from testbed.local_hub import Hub, commit_of, serving
 from voiceagent_tts.hibari.published import published_voices
 from voiceagent_tts.hub import PUBLISHED
@@ -122,6 +123,22 @@ async def test_what_cannot_be_had_is_one_line(
     outcome = await run(*argv)
     assert (outcome.status, outcome.output) == (1, "")
     assert sentence in outcome.errors and "Traceback" not in outcome.errors
+
+
+def test_models_are_listed_without_the_hubs_client(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes with other extras than hibari's; a name of theirs says so, and an id names one."""
+    for package in ("huggingface_hub", "pocket_tts"):
+        monkeypatch.setitem(sys.modules, package, None)
+    listed = command_here("models", "list")
+    assert listed.status == 0, listed.errors
+    names = [line.split()[0] for line in listed.output.splitlines()]
+    assert names == [*PUBLISHED, *published_voices()]
+    refused = command_here("models", "download", "english")
+    assert refused.status == 1 and "not installed: kokoro, pocket\n" in refused.errors
+    refused = command_here("models", "download", BASE)
+    assert refused.status == 1 and "'voiceagent-tts[server,qwen3]'" in refused.errors
 
 
 async def test_kokoro_is_downloaded_without_its_other_forms(

@@ -184,6 +184,29 @@ async def test_what_it_cannot_speak_is_refused(
 
 @only("hibari")
 @pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("مرحبا كيف حالك؟ أنا بخير.", {}),
+        ("مرحبا كيف حالك؟", {"voice": "heart", "language": "en"}),
+        ("你好，世界。", {"voice": "heart", "language": "en"}),
+        ("สวัสดีครับ", {}),
+    ],
+)
+async def test_letters_that_it_has_no_sounds_for_are_refused(
+    client: TTSClient, text: str, options: dict[str, str]
+) -> None:
+    """Silence would count as heard. A word of such letters inside of speech has no length."""
+    with pytest.raises(InvalidRequestError) as caught:
+        await spoken(client, text, **options)
+    assert caught.value.code is ErrorCode.TEXT_UNSPEAKABLE
+    if options:
+        events = await spoken(client, f"Say {text.split()[0]} to Anna.", **options)
+        said, foreign, *_ = [event for event in events if isinstance(event, WordTimestamp)]
+        assert said.start_sample < foreign.start_sample == foreign.end_sample
+
+
+@only("hibari")
+@pytest.mark.parametrize(
     ("text", "options", "chosen"),
     [
         ("Hello there.", {}, "hibari"),

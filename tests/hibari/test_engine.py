@@ -29,7 +29,7 @@ def test_words_have_exact_times_and_those_without_a_sound_no_length(driver: Driv
     assert words[1].start_sample == words[1].end_sample == words[0].end_sample
     alone = driver.run(driver.submit(2, "你好。"), credit(2))
     assert [word.end_sample for word in words_of(alone, 2)] == [0, 0]
-    assert alone[-2:] == [SegmentEnd(2, 3, 0), Done(2, 0)]
+    assert alone[-2:] == [SegmentEnd(2, 3, 0), Done(2, 0, is_unspeakable=True)]
 
 
 def test_ipa_that_cannot_be_said_is_warned_of_once(driver: Driver) -> None:

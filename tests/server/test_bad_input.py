@@ -135,6 +135,14 @@ async def test_text_without_speech_ends_in_silence(wire: Wire, name: str) -> Non
     await check_alive(wire)
 
 
+async def test_letters_that_the_voice_cannot_speak_are_an_error(wire: Wire) -> None:
+    """No silence that seems to have been heard."""
+    received = await wire.say("९८७", language="en")
+    assert received.error is not None and received.error.code == ErrorCode.TEXT_UNSPEAKABLE
+    assert (received.done.reason, received.audio_ms) == ("error", 0)
+    await check_alive(wire)
+
+
 async def test_digits_of_another_script_are_not_called_punctuation(http: httpx.AsyncClient) -> None:
     """An English voice is silent for Hindi digits; the error says what to choose."""
     body = {"input": "९८७", "language": "en"}

@@ -11,6 +11,7 @@ from testbed.contexts import UNPACED, ContextOutput, collect
 from testbed.servers import StartSynthesizer
 from voiceagent_tts.clones import CLONE_SUFFIX, CloneBook, SeenClones, VoiceFolder
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.context import Context
@@ -213,3 +214,36 @@ async def test_text_that_the_voice_does_not_speak_is_a_warning_or_refused(
         assert (codes, errors) == (([], expected) if is_strict else (expected, []))
         is_spoken = any(isinstance(event, AudioChunk) for event in events)
         assert is_spoken == (not errors)
+
+
+SILENT = "\u096f"  # the digit nine of Hindi, of which the English voice says nothing
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "is_refused"),
+    [
+        ("...", {}, False),
+        ("![](http://x.y/z.png) &nbsp;", {}, False),
+        (SILENT, {}, True),
+        (f"... {SILENT}", {}, True),
+        (f"{SILENT}. {SILENT}, {SILENT}!", {}, True),
+        (f"Hello. {SILENT}", {}, False),
+        (f"{SILENT}. Hello.", {}, False),
+        (f"[](http://x.y/{SILENT})", {}, False),
+        ("Use", {"lexicon": check_entries({"Use": SILENT})}, True),
+        ('<break time="0.1s"/>', {}, False),
+        ('<break time="0.1s"/>...', {"has_markup": True}, False),
+        (f'<break time="0.1s"/>{SILENT}', {"has_markup": True}, True),
+        (f'<sub alias="{SILENT}">...</sub>', {"has_markup": True}, True),
+        (f'<sub alias="{SILENT}">...</sub>', {}, False),
+    ],
+)
+async def test_a_text_that_its_voice_is_silent_for_is_an_error(
+    start_synthesizer: StartSynthesizer, text: str, options: dict[str, Any], is_refused: bool
+) -> None:
+    """What is said of it decides, not what is written; a text that was spoken in part is none."""
+    synthesizer = await start_synthesizer()
+    output = await spoken(await synthesizer.open(replace(UNPACED, **options)), text)
+    code = getattr(output.error, "code", None)
+    assert code == (ErrorCode.TEXT_UNSPEAKABLE if is_refused else None)
+    assert output.report.reason == ("error" if is_refused else "complete")

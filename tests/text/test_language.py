@@ -1,5 +1,7 @@
 """Language names become codes, and a segment's language is detected or kept."""
 
+import unicodedata
+
 import pytest
 from py3langid import langid
 
@@ -18,7 +20,7 @@ from voiceagent_tts.text.language import (
     nearest_accent,
     normalize_language,
 )
-from voiceagent_tts.text.unserved import UNSERVED_LATIN, unserved_language
+from voiceagent_tts.text.unserved import UNSERVED_LATIN, unserved_language, unspoken_language
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,51 @@ def test_scripts_decide_where_they_can(text: str, previous: str | None, expected
 def test_a_language_that_no_voice_speaks_has_a_name(text: str, name: str | None) -> None:
     """Text of another script, and long enough text of other languages, is told apart."""
     assert unserved_language(text) == name
+
+
+UNITS = (
+    "5 µm.|20 µg.|10 µl|5 μm|4.7 kΩ|10 Ω.|10 \u2126.|5 µΩ|21 ℃|3 Å|3 \u212b|5 ℓ|3 \u212a|№ 5|10 ㎏"
+)
+QUANTITIES = "π|Δ|α|Σ|Φ|α, β, γ|ΔT|ΔΣ|2πr|TNF-α|β-carotene|λ = 5|χ²|ℝ|ℵ|ℏ|ℵ₀|xⁿ|x²|∂|𝛼|𝜋 r"
+SIGNS = "™|©|®|ª|º|2.ª|1º|ʼ|ʻOkina|həˈloʊ|n˚ 5|(´Д｀)|(・ω・)|５|Ⅷ|①|Ⓗ|㈱|㍿|Peace be upon him ﷺ"
+STYLED = "𝐇𝐞𝐥𝐥𝐨 𝐰𝐨𝐫𝐥𝐝|𝓗𝓮𝓵𝓵𝓸|𝙷𝚒|Ｈｅｌｌｏ ｗｏｒｌｄ|ＯＫ！|ＮＨＫ。|ＡＢＣ|ﬁsh|ﬀ|ʜᴇʟʟᴏ|ŉ"
+
+
+@pytest.mark.parametrize("text", "|".join((UNITS, QUANTITIES, SIGNS, STYLED)).split("|"))
+def test_signs_and_styled_letters_are_in_the_language_of_their_text(text: str) -> None:
+    """Also alone, as a sentence may end before them."""
+    assert unserved_language(text) is None
+    for language in ("en", "de", "ru", "ja", "zh", "ko"):
+        assert unspoken_language(text, language, [language]) is None, language
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Γειά", "Greek"),
+        ("Ναι.", "Greek"),
+        ("Γεια σου, τι κάνεις;", "Greek"),
+        (unicodedata.normalize("NFD", "Όχι, ευχαριστώ."), "Greek"),
+        ("5 µm. Καλημέρα σας!", "Greek"),
+        ("Да.", "Russian"),
+        ("Я не знаю.", "Russian"),
+        ("好。", "Chinese"),
+        ("ﾃｽﾄです", "Japanese"),
+        ("ナ", "Japanese"),
+        ("네", "Korean"),
+        ("ﾡﾤ", "Korean"),
+        ("नमस्ते", "Hindi"),
+        ("مرحبا", "Arabic"),
+        ("ﻣﺮﺣﺒﺎ", "Arabic"),
+        ("שלום", "Hebrew"),
+        ("สวัสดี", "Thai"),
+        ("გამარჯობა", "Georgian"),
+        ("Ｃｚｅść, Ａｎｎａ！", "Polish"),
+    ],
+)
+def test_real_text_of_another_language_is_found(text: str, name: str) -> None:
+    """However short, and also beside signs, in compatibility letters and in parts."""
+    assert unspoken_language(text, "en", ["en"]) == name
 
 
 SENTENCES = {

@@ -8,7 +8,7 @@ from testbed.texts import any_text, chunked
 from voiceagent_tts.core import Pause, Reading
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.text.entries import EntryMatcher
-from voiceagent_tts.text.reader import MAX_PAUSES_MS, Passage, Reader, has_speech
+from voiceagent_tts.text.reader import MAX_PAUSES_MS, Passage, Reader
 
 LEXICON = EntryMatcher(
     check_entries(
@@ -117,25 +117,6 @@ def test_a_pause_of_the_client_releases_an_entry_and_keeps_a_tag() -> None:
     (passage,) = reader.push("7</spell>")
     assert isinstance(passage, Passage)
     assert passage.readings == (Reading(6, 23, "A-7"),)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_said", "has_markup"),
-    [
-        ("...", False, False),
-        ("![](http://x.y/z.png) &nbsp;", False, False),
-        ('<break time="0.1s"/>', False, False),
-        ('<break time="0.1s"/>...', False, True),
-        ('<break time="0.1s"/> nginx', True, True),
-        ('<sub alias="one">...</sub>', True, True),
-        ('<sub alias="one">...</sub>', False, False),
-        ("\u2460", True, False),
-        ("...a", True, False),
-    ],
-)
-def test_speech_is_what_is_said_of_a_text(text: str, is_said: bool, has_markup: bool) -> None:
-    """What is written decides as little as for the engine."""
-    assert has_speech(text, [LEXICON], has_markup=has_markup) == is_said
 
 
 def test_breaks_have_a_sum() -> None:

@@ -13,7 +13,7 @@ import typer
 
 from voiceagent_tts import __version__
 from voiceagent_tts.cli import models, voices
-from voiceagent_tts.cli.arguments import Url
+from voiceagent_tts.cli.arguments import Speed, Url
 from voiceagent_tts.cli.streams import secure_standard_streams
 from voiceagent_tts.cli.undeclared import KEPT, options_in
 from voiceagent_tts.errors import VoiceAgentError
@@ -40,17 +40,27 @@ def main(arguments: list[str] | None = None) -> None:
     secure_standard_streams()
     try:
         app(arguments)
-    except VoiceAgentError as error:
-        _stop(error.message)
-    except OSError as error:  # such as a full disk or a file without read permission
-        _stop(str(error) or f"{type(error).__name__}: nothing was answered in time")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("voiceagent_tts"):
-            raise  # a bug of this package, not a missing one
-        _stop(
-            f"the package {error.name!r} is missing. Install the extras that this command needs: "
-            f"{install_hint(*extras_with(error.name, _command(arguments)))}"
-        )
+    except Exception as error:
+        _stop(_sentence(error, _command(arguments)))
+
+
+def _sentence(error: Exception, command: str) -> str:
+    """Return the line for an error of a command; a bug of this package is raised again."""
+    match error:
+        case VoiceAgentError():
+            return error.message
+        case OSError():  # such as a full disk or a file without read permission
+            return str(error) or f"{type(error).__name__}: nothing was answered in time"
+        case ModuleNotFoundError(name=str(name)) if not name.startswith("voiceagent_tts"):
+            extras = install_hint(*extras_with(name, command))
+            return (
+                f"the package {name!r} is missing. Install the extras that this command needs: "
+                f"{extras}"
+            )
+        case ExceptionGroup(exceptions=[Exception() as first, *_]):  # of tasks that ran together
+            return _sentence(first, command)
+        case _:
+            raise error
 
 
 def _command(arguments: list[str] | None) -> str:
@@ -133,7 +143,7 @@ def say(
     ] = None,
     voice: Annotated[str | None, typer.Option(help="Voice name; `voices list` shows them.")] = None,
     language: Annotated[str | None, typer.Option(help="Language code. [default: detected]")] = None,
-    speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
+    speed: Speed = 1.0,
     instruct: Annotated[
         str | None, typer.Option(help="Speaking style, or a description of the voice.")
     ] = None,

@@ -1,5 +1,6 @@
 """Arguments that several commands have."""
 
+import math
 from typing import Annotated
 
 import typer
@@ -13,6 +14,13 @@ Url = Annotated[
 ]
 
 
+def finite(value: float) -> float:
+    """Reject NaN, which passes every `min` and `max`, and infinity."""
+    if not math.isfinite(value):
+        raise typer.BadParameter("expected a finite number")
+    return value
+
+
 def valid_unicode(value: str) -> str:
     """Reject an argument that is not UTF-8, which Python represents with lone surrogates."""
     try:
@@ -20,3 +28,6 @@ def valid_unicode(value: str) -> str:
     except UnicodeEncodeError:
         raise typer.BadParameter("expected UTF-8") from None
     return value
+
+
+Speed = Annotated[float, typer.Option(min=0.25, max=4.0, callback=finite, help="Speaking rate.")]

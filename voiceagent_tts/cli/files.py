@@ -84,14 +84,6 @@ def check_target(path: Path, suffixes: tuple[str, ...], option: str = "") -> Non
         raise InvalidRequestError(f"{option}{path.parent} does not exist or is not writable")
 
 
-def read_file(path: Path) -> bytes:
-    """Read a file."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidRequestError(f"{path}: cannot be read; {error.strerror}") from error
-
-
 def file_filters() -> list[FileFilter]:
     """Return the plugins' filters for audio files, for this machine's settings."""
     settings = read_settings({})

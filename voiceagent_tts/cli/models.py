@@ -48,6 +48,12 @@ def download(
         if (place := kind.download(model)) is not None:
             sys.stdout.write(f"{place}\n" if place else "")
             return
+    absent = [kind.name for kind in engine_kinds().values() if not kind.is_installed()]
+    if absent and "/" not in model:
+        raise InvalidRequestError(
+            f"{model}: expected an id such as OWNER/NAME, or a name of `models list`, which shows "
+            f"the models of installed extras; not installed: {', '.join(absent)}"
+        )
     folder = download_model(parse_id(model), source)
     with counted("checking") as progress:
         check_files(folder, progress)

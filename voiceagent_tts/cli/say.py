@@ -81,20 +81,7 @@ async def say_text(request: SayRequest) -> None:
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
         async with context:
             spoken = await _speak(context, request.text, loudspeaker, window)
-    is_silent = not spoken.pcm and spoken.reason == "complete"
-    if is_silent and _has_speech(request, context.text):
-        raise InvalidRequestError(
-            "expected letters or digits that this voice can speak, got none; choose another "
-            "with --voice or --language",
-            code=ErrorCode.TEXT_UNSPEAKABLE,
-        )
     _write_files(request, spoken, filters)
-
-
-def _has_speech(request: SayRequest, text: str) -> bool:
-    from voiceagent_tts.text.reader import has_speech  # here: nearly all texts have audio
-
-    return has_speech(text, has_markup=request.options.get("markup", False))
 
 
 def _plays(request: SayRequest) -> bool:

@@ -26,6 +26,7 @@ def websocket_address(url: str) -> str:
     Raises:
         InvalidRequestError: `url` is not the address of a server.
     """
+    _check_string("url", url)
     expected = "url: expected ws://host or wss://host (http:// and https:// mean the same)"
     try:
         parts = urlsplit(url)
@@ -42,6 +43,14 @@ def websocket_address(url: str) -> str:
         raise InvalidRequestError(f"{expected}, {got}", code=ErrorCode.INVALID_PARAM)
     path = parts.path.rstrip("/") or DEFAULT_PATH
     return urlunsplit(parts._replace(scheme=_WEBSOCKET_SCHEMES[parts.scheme], path=path))
+
+
+def _check_string(name: str, value: object) -> None:
+    """The message has no value, which may be secret."""
+    if not isinstance(value, str):
+        raise InvalidRequestError(
+            f"{name}: expected a string, got {type(value).__name__}", code=ErrorCode.INVALID_PARAM
+        )
 
 
 def http_address(url: str, path: str) -> str:
@@ -88,11 +97,12 @@ def authorization(api_key: str | None) -> dict[str, str]:
     """The header that carries an API key; empty without a key.
 
     Raises:
-        InvalidRequestError: the key has characters that no header can carry, such as a line end
-            from the file that it was read from.
+        InvalidRequestError: the key is no string, or has characters that no header can carry, such
+            as a line end from the file that it was read from.
     """
     if api_key is None:
         return {}
+    _check_string("api_key", api_key)
     if not (api_key.isascii() and api_key.isprintable()):
         raise InvalidRequestError(
             "api_key: expected printable ASCII characters on one line, got other characters",

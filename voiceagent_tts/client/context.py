@@ -129,6 +129,7 @@ class ClientContext:
             InvalidRequestError: `played_ms` is wrong, or the context ended too long ago.
             ConnectionLostError: the server does not answer in time.
         """
+        self._socket.check_loop()
         if not self._is_over.is_set():
             await self._stop(played_ms)
             async with self._answering("cancel"):
@@ -146,12 +147,18 @@ class ClientContext:
             InvalidRequestError: `played_ms` is wrong, or the context ended too long ago.
             ConnectionLostError: the server does not answer in time.
         """
+        self._socket.check_loop()
         async with self._answering("cut"):
             answer = await self._socket.ask_cut(self.context_id, played_ms)
         return self.cut_locally(played_ms) if answer is None else answer
 
     def cut_locally(self, played_ms: int) -> Cut:
-        """Return which text was heard, by the words received so far; exact when all arrived."""
+        """Return which text was heard, by the words received so far; exact when all arrived.
+
+        Raises:
+            InvalidRequestError: `played_ms` is wrong.
+        """
+        self._connection.cut(self.context_id, played_ms)  # checks it as the server would
         done, words = self._record.done, self._record.best_words
         is_final = done is not None and done.reason in ("complete", "idle")
         if is_final:
@@ -163,6 +170,7 @@ class ClientContext:
         return self
 
     async def __anext__(self) -> Event:
+        self._socket.check_loop()
         event = await self._events.get()
         if event is None or isinstance(event, VoiceAgentError):
             self._events.put_nowait(event)  # iterating again ends in the same way
@@ -203,6 +211,7 @@ class ClientContext:
             raise ConnectionLostError(sentence) from None
 
     def _raise_error(self) -> None:
+        self._socket.check_loop()
         if self._error is not None and self._is_over.is_set():
             raise self._error
         if self._refusals:

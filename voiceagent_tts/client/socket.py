@@ -8,7 +8,12 @@ from typing import Any, Unpack
 from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.client.transport import Transport
 from voiceagent_tts.core import Cut
-from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import (
+    ConnectionLostError,
+    ErrorCode,
+    InvalidRequestError,
+    VoiceAgentError,
+)
 from voiceagent_tts.protocol.client_connection import (
     CLOSE_CODES,
     ClientConnection,
@@ -102,6 +107,19 @@ class ClientSocket:
     def is_usable(self) -> bool:
         """Whether a context can be opened on this socket."""
         return self.lost is None and not self.connection.is_draining
+
+    def check_loop(self) -> None:
+        """Check that the event loop that runs is the one that serves this socket.
+
+        Raises:
+            InvalidRequestError: it is another one; `not_supported`.
+        """
+        if self.lost is None and asyncio.get_running_loop() is not self._serving.get_loop():
+            raise InvalidRequestError(
+                "expected a call in the event loop in which this client has connected, got one in "
+                "another; try asyncio.run_coroutine_threadsafe, or a client for each loop",
+                code=ErrorCode.NOT_SUPPORTED,
+            )
 
     # To the server.
 

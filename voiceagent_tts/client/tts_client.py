@@ -40,6 +40,8 @@ RETRY_WAITS_S = (0.1, 0.3, 1.0)
 class TTSClient:
     """A client of one server; connects on first use, and again after a lost socket.
 
+    It and its contexts are used in one event loop: another one is refused (`not_supported`).
+
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
             and `https://` mean `ws://` and `wss://`.
@@ -150,6 +152,8 @@ class TTSClient:
             await asyncio.gather(*(socket.aclose() for socket in list(self._sockets)))
 
     async def _usable_socket(self) -> ClientSocket:
+        if self._socket is not None:
+            self._socket.check_loop()
         async with self._connecting:
             if not self._is_closed and (self._socket is None or not self._socket.is_usable):
                 self._socket = await self._connect_until_closed()

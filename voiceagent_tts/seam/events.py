@@ -118,6 +118,8 @@ class Done:
 
     context: int
     end_sample: int
+    is_unspeakable: bool = False
+    """Whether there was something to say, and the voice had no sound for any of it."""
 
 
 @dataclass(frozen=True, slots=True)

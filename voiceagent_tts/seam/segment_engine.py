@@ -92,6 +92,7 @@ class SegmentRow(Generic[P]):
     is_said: bool = False  # whether all audio of the first piece was made
     unsent: memoryview = memoryview(b"")  # PCM of the first piece that waits for credit
     expects_text: bool = True
+    has_speech: bool = False  # whether there was something to say in a piece that has ended
     end_sample: int = 0  # of the audio sent so far
     samples_wanted: int = 0  # end of the audio that the credit allows
     playback_start: float = 0.0  # in seconds, at which playback without gaps would have begun
@@ -339,13 +340,15 @@ class SegmentEngine(ABC, Generic[R]):
         """Report what is complete: spoken pieces, those without a sound, and the context."""
         while row.queue and not row.unsent and (row.is_said or row.queue[0].is_silent):
             piece = row.end_piece()
+            row.has_speech = row.has_speech or not piece.is_silent
             if piece.is_silent:
                 self._send_words(row, unspoken(piece.words))
             if piece.segment_end is not None:
                 self._outbox(SegmentEnd(row.context, piece.segment_end, row.end_sample))
         if not (row.queue or row.expects_text):
             del self._rows[row.context]
-            self._outbox(Done(row.context, row.end_sample))
+            is_unspeakable = row.has_speech and row.end_sample == 0
+            self._outbox(Done(row.context, row.end_sample, is_unspeakable))
 
     def _fail(self, context: int, error: VoiceAgentError) -> None:
         self._drop(context)

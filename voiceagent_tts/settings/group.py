@@ -84,7 +84,12 @@ def separated(text: str) -> list[str]:
 
 def parse_object(value: object) -> object:
     """Accept an object as JSON, for environment variables and options."""
-    return json.loads(value) if isinstance(value, str) else value
+    return json.loads(value, parse_constant=_no_json) if isinstance(value, str) else value
+
+
+def _no_json(constant: str) -> None:
+    """Refuse NaN and infinity, which Python reads and other programs do not."""
+    raise ValueError(f"expected JSON, got {constant} in it")
 
 
 def refused(path: Path | str, error: OSError, kind: str = "file") -> str:
@@ -114,12 +119,18 @@ def allowed(path: Path) -> Path:
     return path
 
 
-def regular(path: Path) -> Path:
-    """Refuse folders, devices, which are read without an end, and files too large to be meant."""
+def _no_device(path: Path) -> Path:
+    """Refuse folders, pipes, which wait for the other side, and devices."""
     file = path.expanduser()
+    if file.exists() and not file.is_file():
+        raise ValueError(f"expected a regular file, got {path}; name another one")
+    return path
+
+
+def regular(path: Path) -> Path:
+    """Refuse also files too large to be meant, and those that this process may not read."""
+    file = _no_device(path).expanduser()
     if file.exists():
-        if not file.is_file():
-            raise ValueError(f"expected a regular file, got {path}; name another one")
         if file.stat().st_size > _MAX_FILE_BYTES:
             raise ValueError(f"expected a file of at most {_MAX_FILE_BYTES} bytes, got {path}")
         try:
@@ -146,6 +157,8 @@ def _filled(values: tuple[str, ...]) -> tuple[str, ...]:
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_list), AfterValidator(_filled)]
 """A list of texts, which `split_list` reads."""
 UserPath = Annotated[Path, AfterValidator(allowed)]  # a path that may begin with `~`
+LogFile = Annotated[UserPath, AfterValidator(_no_device)]
+"""The path of a file that grows."""
 UserFile = Annotated[UserPath, AfterValidator(regular)]
 """The path of a file that is made where it is missing."""
 InputFile = Annotated[UserFile, AfterValidator(_existing)]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from voiceagent_tts.settings.group import Count, InputFile, Seconds, SettingsGroup, UserPath
+from voiceagent_tts.settings.group import Count, InputFile, LogFile, Seconds, SettingsGroup
 
 DEFAULT_PORT = 8765
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -83,5 +83,5 @@ class LogSettings(SettingsGroup):
         log_json: Write logs as JSON lines instead of coloured text.
     """
 
-    request_log: UserPath | None = None
+    request_log: LogFile | None = None
     log_json: bool = False

@@ -75,6 +75,10 @@ _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
 _MAX_FLUSHES = 1_000  # of one context whose answers were not read yet
 _LANGUAGE = WarningCode.LANGUAGE_UNAVAILABLE
 _CHECKED_CHARS = 60  # after which the language of token-fed text is checked
+_UNSPEAKABLE = (
+    "expected letters or digits that this voice can speak in this language, got none; choose "
+    "another voice or language"
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -588,9 +592,13 @@ class Context:
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
-            case Done():
+            case Done(_, end_sample, is_unspeakable):
                 self._speaker.release()
-                self._end_audio(now)
+                if is_unspeakable and not end_sample:
+                    code = ErrorCode.TEXT_UNSPEAKABLE
+                    self.fail(InvalidRequestError(_UNSPEAKABLE, code=code))
+                else:
+                    self._end_audio(now)
             case Failed(_, code, message, retry_after_ms):
                 self.fail(class_of(code)(message, code=code, retry_after_ms=retry_after_ms))
             case _:

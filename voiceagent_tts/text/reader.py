@@ -17,7 +17,6 @@ from voiceagent_tts.core import Pause, Reading, Segment, ms_to_samples
 from voiceagent_tts.text.entries import EntryMatcher, Match, Undecided, match_first
 from voiceagent_tts.text.markup import Tag, match_tag
 from voiceagent_tts.text.masked import parts_by_said
-from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 from voiceagent_tts.text.words import is_spoken
 
@@ -199,20 +198,3 @@ class MaskingSegmenter:
             while self._readings and self._readings[0].char_start < segment.char_end:
                 readings.append(self._readings.popleft())
             yield from parts_by_said(replace(segment, readings=tuple(readings)), MAX_SEGMENT_CHARS)
-
-
-def has_speech(
-    text: str, lexicons: Sequence[EntryMatcher] = (), *, has_markup: bool = False
-) -> bool:
-    """Whether anything is said of a whole text. Arguments are as for `Reader`.
-
-    Of punctuation, a tag or the target of a link, for example, nothing is said.
-    """
-    reader = Reader(lexicons, has_markup=has_markup)
-    char_start = 0
-    for part in (*reader.push(text), *reader.flush()):
-        if isinstance(part, Passage):
-            if is_spoken(said(part.text, char_start, part.readings).text):
-                return True
-            char_start += len(part.text)
-    return False

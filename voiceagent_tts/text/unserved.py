@@ -1,6 +1,7 @@
 """Languages that no voice speaks, or that one does not: which one a text seems to be in."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -29,6 +30,16 @@ _BULGARIAN = re.compile("ъ(?![еёюя])")
 _RUSSIAN = frozenset("ыэё")
 """Letters that these languages lack: a text with one of them only quotes their words."""
 
+_GREEK_LETTERS = "\u0370-\u03ff\u1f00-\u1fff"
+_CYRILLIC_LETTERS = "\u0400-\u052f"
+_MARKS = "\u0300-\u036f"  # an accent may be one of its own
+_SIGN = re.compile(
+    f"(?<![{_GREEK_LETTERS}{_MARKS}])[{_GREEK_LETTERS}]{{1,2}}(?![{_GREEK_LETTERS}{_MARKS}])"
+    f"|(?<![{_CYRILLIC_LETTERS}{_MARKS}])[{_CYRILLIC_LETTERS}](?![{_CYRILLIC_LETTERS}{_MARKS}])"
+)
+"""Letters that stand for units, quantities and faces in a text of any language."""
+_LETTERLIKE = range(0x2100, 0x2150)  # such as the signs of Ohm and litre
+
 
 def unspoken_language(text: str, given: str | None, spoken: Sequence[str]) -> str | None:
     """Name of the language of a text that a voice does not speak; None if it may speak it.
@@ -41,7 +52,7 @@ def unspoken_language(text: str, given: str | None, spoken: Sequence[str]) -> st
     """
     if (unserved := unserved_language(text)) is not None:
         return unserved
-    code = detect_language(text, given or spoken[0]).partition("-")[0]
+    code = detect_language(_without_signs(text), given or spoken[0]).partition("-")[0]
     known = {each.partition("-")[0] for each in ((given,) if given else spoken)}
     if code in known or (given and code in LATIN):
         return None
@@ -50,7 +61,8 @@ def unspoken_language(text: str, given: str | None, spoken: Sequence[str]) -> st
 
 def unserved_language(text: str) -> str | None:
     """Name of the language or script of a segment that is in none of `CODES`; None if it may be."""
-    letters = [character for character in text if character.isalpha()]
+    text = _without_signs(text)
+    letters = [character for character in text if _is_letter(character)]
     if not letters:
         return None
     script, count = Counter(map(script_name, letters)).most_common(1)[0]
@@ -65,6 +77,25 @@ def unserved_language(text: str) -> str | None:
     if script == "CYRILLIC":
         return _unserved_cyrillic(text.lower())
     return None if script in SCRIPTS else script.capitalize()
+
+
+def _without_signs(text: str) -> str:
+    """The text without letters that are signs, and with plain letters for wide and styled ones."""
+    if text.isascii():
+        return text
+    return _SIGN.sub("", "".join(map(_plain_letter, text)))
+
+
+def _plain_letter(character: str) -> str:
+    if ord(character) in _LETTERLIKE:
+        return ""
+    plain = unicodedata.normalize("NFKC", character) if character.isalpha() else character
+    return plain if len(plain) == 1 else character
+
+
+def _is_letter(character: str) -> bool:
+    """Whether it is a letter that has a script: not an apostrophe or another modifier of one."""
+    return character.isalpha() and unicodedata.category(character) != "Lm"
 
 
 def _unserved_greeting(text: str) -> str | None:

@@ -21,7 +21,7 @@ from testbed.servers import StartServer, metric_value, until_metric
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.core import WordTimestamp, samples_to_ms
-from voiceagent_tts.errors import EngineError, InvalidRequestError
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import AudioFormat, SampleRate
 
 ROOT = Path(__file__).parents[3]
@@ -91,6 +91,17 @@ async def test_text_without_sound_is_no_failure(
         assert await conversation.spoken(text) == text
         assert await conversation.spoken("Yes.") == "Yes."
         assert not conversation.errors
+
+
+async def test_a_reply_that_cannot_be_spoken_is_a_failure_and_not_in_the_history(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """The English voice has no sound for these digits."""
+    async with talking(make_voice(served), tts_text_transforms=None) as conversation:
+        assert await conversation.spoken("९८७") == ""
+        (error,) = conversation.errors
+        assert "text_unspeakable" in str(error.error)
+        assert await conversation.spoken("Yes.") == "Yes."
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
@@ -418,8 +429,9 @@ def test_wrong_options_are_refused_where_they_are_given(
     options: dict[str, Any], sentence: str
 ) -> None:
     """Not in the first reply, which would be silent."""
-    with pytest.raises(InvalidRequestError, match=sentence):
+    with pytest.raises(InvalidRequestError, match=sentence) as caught:
         TTS(**options)
+    assert caught.value.code in (ErrorCode.INVALID_PARAM, ErrorCode.INVALID_LANGUAGE)
 
 
 def test_every_option_of_a_context_is_one_of_the_plugin() -> None:

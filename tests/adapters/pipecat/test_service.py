@@ -95,6 +95,16 @@ async def test_interruptions_leave_nothing_on_the_server(server: RunningServer) 
     await until(lambda: not server.state.sessions, "no socket is left")
 
 
+async def test_a_reply_that_cannot_be_spoken_is_an_error_and_not_in_the_history(
+    served: ServerProcess,
+) -> None:
+    """The English voice has no sound for these digits."""
+    async with talking(service(served)) as talk:
+        assert await talk.spoken("९८७") == ""
+        assert await talk.spoken("Yes, I can.") == "Yes, I can."
+        assert [error.error.partition(":")[0] for error in talk.errors] == ["text_unspeakable"]
+
+
 async def test_a_reply_longer_than_the_server_takes_at_once_is_whole(
     start_server: StartServer,
 ) -> None:

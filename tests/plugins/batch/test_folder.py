@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -225,6 +226,23 @@ def test_a_mistake_is_one_clear_line(
     assert sentence in outcome.errors
     assert outcome.errors.count("\n") == 1
     assert not list((tmp_path / "out").glob("*"))
+
+
+def test_a_missing_package_is_one_clear_line(
+    texts: Path,
+    served: ServerProcess,
+    command_here: CommandHere,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The base install lacks what divides texts; it is missed in one of several tasks."""
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    refused = command_here("batch", "texts", "-o", "out", "--url", served.websocket_url)
+    assert (refused.status, refused.output) == (1, "")
+    assert refused.errors == (
+        "voiceagent-tts: the package 'sentencex' is missing. Install the extras that this command "
+        "needs: pip install 'voiceagent-tts[server,espeak]' (in a clone: pip install -e "
+        "'.[server,espeak]')\n"
+    )
 
 
 def test_a_long_chapter_is_one_file(

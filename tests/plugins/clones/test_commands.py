@@ -198,7 +198,7 @@ def test_what_cannot_be_a_voice_is_refused(
     assert folder.names() == []
 
 
-@pytest.mark.parametrize("consent", [(), ("--consent", " ")])
+@pytest.mark.parametrize("consent", [(), ("--consent", " "), ("--consent", "A\nB")])
 async def test_a_clone_needs_a_consent(
     run: Command, folder: VoiceFolder, consent: tuple[str, ...]
 ) -> None:

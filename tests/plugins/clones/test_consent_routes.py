@@ -242,6 +242,9 @@ async def test_only_so_many_uploads_wait_for_a_clone(
         ({"attest": " \n"}, 400, "invalid_param"),
         ({"attest": None}, 400, "invalid_param"),
         ({"name": "x" * 201}, 400, "invalid_param"),
+        ({"name": "Anna\nBo"}, 400, "invalid_param"),
+        ({"name": "Anna\x1b[2J"}, 400, "invalid_param"),
+        ({"attest": "Anna signed.\u2028Bo, too."}, 400, "invalid_param"),
     ],
 )
 async def test_what_is_no_consent_is_refused(

@@ -177,6 +177,7 @@ def wav(seconds: float) -> bytes:
     [
         ({"name": "../anna"}, {"audio_sample": SOUND}, "invalid_voice", "a voice's name"),
         ({"consent": " \n"}, {"audio_sample": SOUND}, "invalid_param", "consent"),
+        ({"consent": "Anna\nBo"}, {"audio_sample": SOUND}, "invalid_param", "expected one line"),
         ({}, {}, "invalid_param", "audio_sample or voice_file"),
         ({}, {"audio_sample": SOUND, "voice_file": SOUND}, "invalid_param", "either"),
         ({}, {"audio_sample": b"This is no sound."}, "invalid_param", "WAV, FLAC, MP3 or Ogg"),
@@ -191,7 +192,7 @@ def wav(seconds: float) -> bytes:
         ),
         ({}, {"audio_sample": bytes(17 << 20)}, "message_too_big", "at most"),
     ],
-    ids=["name", "blank", "none", "both", "text", "silent", "long", "file", "big"],
+    ids=["name", "blank", "lines", "none", "both", "text", "silent", "long", "file", "big"],
 )
 async def test_what_cannot_be_a_voice_is_refused(
     cloning: httpx.AsyncClient,

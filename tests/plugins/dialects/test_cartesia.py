@@ -97,7 +97,11 @@ def test_a_request_that_is_not_continued_is_a_whole_context() -> None:
     [
         ({"voice": {"mode": "id", "id": _UUID}}, {"voice": None}),
         ({"voice": {"mode": "id", "id": None}}, {"voice": None}),
+        ({"voice": None}, {"voice": None}),
+        ({"voice": {"mode": None, "id": "nova"}}, {"voice": "nova"}),
         ({"language": None}, {"language": None}),
+        ({"cancel": False, "max_buffer_delay_ms": None}, {"voice": "nova"}),
+        ({"cancel": None, "generation_config": None}, {"voice": "nova"}),
         ({"add_timestamps": False}, {"timestamps": "none"}),
         ({"generation_config": {"speed": 1.5, "emotion": "calm"}}, {"speed": 1.5}),
         ({"max_buffer_delay_ms": 5000}, {"max_buffer_delay_ms": 3000}),

@@ -174,6 +174,11 @@ def test_a_config_makes_the_voice_ready() -> None:
     ("fields", "options"),
     [
         ({}, {"voice": "nova", "language": "Auto", "speed": 1.0, "timestamps": "word"}),
+        ({"voice": None, "speaker": "nova"}, {"voice": "nova"}),
+        (
+            dict.fromkeys(("response_format", "word_timestamps", "timestamp_transport_strategy")),
+            {"voice": "nova"},
+        ),
         ({"voice": None, "language": "German"}, {"voice": None, "language": "German"}),
         ({"instructions": "calm", "speed": 1.5}, {"instruct": "calm", "speed": 1.5}),
         ({"seed": -1}, {"seed": 2**53 - 1}),

@@ -1,5 +1,8 @@
 """`voiceagent-tts keys`: made, listed, revoked, and refused with a reason."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,18 @@ def test_a_mistake_ends_in_one_line(
     outcome = command_here("keys", *arguments)
     assert (outcome.status, outcome.output) == (1, "")
     assert sentence in outcome.errors and outcome.errors.count("\n") == 1
+
+
+def test_a_key_that_cannot_be_shown_is_not_kept(command_here: CommandHere, tmp_path: Path) -> None:
+    """Its secret would be lost, and the key be valid."""
+    shell = 'exec "$0" -m voiceagent_tts keys create agent > /dev/full'
+    environment = {**os.environ, "VOICEAGENT_TTS_KEYS": str(tmp_path / "keys.json")}
+    made = subprocess.run(
+        ["/bin/sh", "-c", shell, sys.executable], env=environment, check=False, capture_output=True
+    )
+    assert made.returncode != 0 and b"No space left on device" in made.stderr
+    assert (tmp_path / "keys.json").exists()
+    assert command_here("keys", "list").output == ""
 
 
 def test_a_malformed_file_is_not_replaced(command_here: CommandHere, tmp_path: Path) -> None:

@@ -52,10 +52,12 @@ async def test_the_request_log_has_hashes_and_no_text(
     assert lines[5]["path"] == "/v1/audio/speech" and lines[0]["path"] == "/v1/tts/ws"
 
 
-async def test_a_full_disk_stops_no_context(start_server: StartServer) -> None:
+async def test_a_full_disk_stops_no_context(start_server: StartServer, tmp_path: Path) -> None:
     """The service goes on; a metric counts what was not written."""
-    full = Path("/dev/full")
-    server = await start_server(request_log=full)
+    path = tmp_path / "requests.jsonl"
+    server = await start_server(request_log=path)
+    path.unlink()
+    path.symlink_to("/dev/full")
     async with Wire.connected(server.websocket_url) as wire:
         for _ in range(3):
             assert (await wire.say("Hello.")).done.reason == "complete"

@@ -9,13 +9,13 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from testbed.parity_reference import REFERENCE
 from testbed.tiny_dataset import random_dataset
 from voiceagent_tts.config import Settings
 from voiceagent_tts.engine.generate import Request, generate_codes
-from voiceagent_tts.errors import CheckpointError, InvalidRequestError
+from voiceagent_tts.errors import CheckpointError, EngineError, InvalidRequestError
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
@@ -96,6 +96,18 @@ def test_an_export_needs_a_consent(statement: str) -> None:
     """One line that says who agreed."""
     with pytest.raises(InvalidRequestError, match="--consent: expected one line"):
         Consent(statement)
+
+
+def test_weights_that_are_not_finite_are_not_exported(tmp_path: Path) -> None:
+    """The tensor is named, and no folder is left."""
+    run = trained_run(REFERENCE / "base-0b6", tmp_path)
+    weights = load_file(run / "weights.safetensors")
+    name = next(iter(weights))
+    weights[name][0] = torch.nan
+    save_file(weights, run / "weights.safetensors")
+    with pytest.raises(EngineError, match=f"NaN or infinity in {name}; train"):
+        export(ExportJob(run, tmp_path / "anna", "anna", CONSENT))
+    assert not list(tmp_path.glob("anna*"))
 
 
 def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import soundfile
 import soxr
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.training.recording import RecordingLimits, read_recording, set_loudness
 
 
@@ -15,6 +16,14 @@ from voiceagent_tts.plugins.training.recording import RecordingLimits, read_reco
 def sentence(speech: dict[str, np.ndarray]) -> np.ndarray:
     """Return a spoken sentence, [S] float32 at 24 kHz."""
     return next(iter(speech.values()))
+
+
+@pytest.mark.parametrize("field", ["min_s", "max_s", "loudness_lufs"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_impossible_limit_is_refused(field: str, value: float) -> None:
+    """NaN is neither above nor below any limit."""
+    with pytest.raises(InvalidRequestError, match=f"--{field.replace('_', '-')}: expected"):
+        RecordingLimits(**{field: value})
 
 
 def test_rate_channels_silence_and_loudness_are_made_equal(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from testbed.parity_reference import REFERENCE
 from testbed.tiny_dataset import random_dataset, write_codes
-from voiceagent_tts.errors import CheckpointError, InvalidRequestError
+from voiceagent_tts.errors import CheckpointError, EngineError, InvalidRequestError
 from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.tokenizer import Tokenizer
 from voiceagent_tts.plugins.training.batches import Batch, BatchBuilder
@@ -180,13 +181,35 @@ def test_held_out_clips_stay_held_out() -> None:
     ("field", "value"),
     [
         ("epochs", 0), ("batch_clips", -1), ("learning_rate", 0.0), ("lora_rank", -1),
-        ("validation_share", 1.0), ("patience", -1), ("accumulation", 0),
+        ("validation_share", 1.0), ("patience", -1), ("accumulation", 0), ("learning_rate", inf),
+        ("learning_rate", 1e30), ("learning_rate", nan), ("weight_decay", -1.0),
+        ("weight_decay", nan), ("max_norm", nan), ("validation_share", nan), ("seed", 10**24),
+        ("lora_rank", 100_000_000),
     ],
 )  # fmt: skip
 def test_an_impossible_option_is_refused(field: str, value: float) -> None:
     """The error names the option of the command line."""
     with pytest.raises(InvalidRequestError, match=f"--{field.replace('_', '-')}: expected"):
         TrainOptions(**{field: value})
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25])
+def test_weights_that_are_not_finite_are_never_kept(
+    dataset: Path, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that diverges in its last step fails, and leaves nothing to export or resume."""
+    step = torch.optim.AdamW.step
+
+    def diverge(optimizer: torch.optim.AdamW) -> None:
+        step(optimizer)
+        optimizer.param_groups[0]["params"][-1].data.fill_(torch.nan)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", diverge)
+    options = replace(QUICK, epochs=1, accumulation=8, validation_share=share)
+    job = run_of(dataset, "run", options)
+    with pytest.raises(EngineError, match="expected .*finite .*lower --learning-rate"):
+        train(job)
+    assert not {"weights.safetensors", "state.pt"} & {path.name for path in job.output.iterdir()}
 
 
 def test_another_run_in_the_same_folder_is_refused(dataset: Path) -> None:

@@ -46,7 +46,7 @@ from voiceagent_tts.adapters.options import check_positive, check_strings, check
 from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address, public_address
 from voiceagent_tts.client.transport import MAX_SERVER_MESSAGE_BYTES, Transport
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent, VoiceOptions
 from voiceagent_tts.protocol.messages import SUBPROTOCOL, ErrorMessage, WarningMessage
 
@@ -126,8 +126,11 @@ class TTS(tts.TTS[Literal["words"]]):
         self.options.check()
         address, self._headers = checked_connection(url, api_key, extra_headers)
         if not isinstance(http_session, aiohttp.ClientSession | None):
-            got = type(http_session).__name__
-            raise InvalidRequestError(f"http_session: expected an aiohttp.ClientSession, got {got}")
+            raise InvalidRequestError(
+                "http_session: expected an aiohttp.ClientSession, got "
+                f"{type(http_session).__name__}",
+                code=ErrorCode.INVALID_PARAM,
+            )
         check_strings(model=model)
         check_positive(heartbeat_s=heartbeat_s)
         self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from voiceagent_tts.cli.arguments import Url
+from voiceagent_tts.cli.arguments import Speed, Url
 
 
 def add_commands(root: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def batch(
     instruct: Annotated[
         str | None, typer.Option(help="Speaking style, or a description of the voice.")
     ] = None,
-    speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
+    speed: Speed = 1.0,
     lexicon: Annotated[Path | None, typer.Option(help="TOML file of pronunciations.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Texts spoken in parallel.")] = 4,
     force: Annotated[bool, typer.Option("--force", help="Speak finished texts again.")] = False,

@@ -38,6 +38,7 @@ from voiceagent_tts.protocol.messages import (
     ProvenanceFields,
     WarningMessage,
 )
+from voiceagent_tts.reading import read_file
 from voiceagent_tts.replacing import replacing
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
 from voiceagent_tts.text.segmenter import Segmenter
@@ -48,6 +49,7 @@ _SUFFIXES = (".txt", ".md")
 _SECTION_CHARS = 4000
 """A section ends with the first sentence after this many characters: about five minutes."""
 _MAX_SECTION_CHARS = 5000
+_MAX_TEXT_BYTES = 2**24  # some hundred hours of speech
 _WRITE_BYTES = 10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE
 _ATTEMPTS = 3
 _RETRY_WAIT_S = 1.0
@@ -233,9 +235,9 @@ def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chap
     """Yield readable chapters and their texts."""
     for chapter in chapters:
         try:
-            text = chapter.source.read_bytes().decode("utf-8-sig")
-        except OSError as error:
-            report.skipped.append(f"{chapter.source}: cannot be read; {error.strerror}")
+            text = read_file(chapter.source, _MAX_TEXT_BYTES).decode("utf-8-sig")
+        except InvalidRequestError as error:
+            report.skipped.append(error.message)
         except UnicodeDecodeError as error:
             report.skipped.append(f"{chapter.source}: is not UTF-8 (byte {error.start})")
         else:
@@ -263,7 +265,7 @@ async def _speak_texts(
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(request.jobs):
+                for _ in range(min(request.jobs, len(texts))):
                     group.create_task(work())
         except* VoiceAgentError as errors:
             raise errors.exceptions[0] from None

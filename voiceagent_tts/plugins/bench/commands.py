@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from voiceagent_tts.cli.arguments import finite
 from voiceagent_tts.errors import EngineError, InvalidRequestError
 
 app = typer.Typer(
@@ -45,17 +46,25 @@ def latency(
     talking: Annotated[
         str, typer.Option(help="Conversations: callers who listen and think, as 4,16.")
     ] = "",
-    think_s: Annotated[float, typer.Option(min=0, help="Their mean pause in seconds.")] = 1.5,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each section.")] = 20.0,
+    think_s: Annotated[
+        float, typer.Option(min=0, callback=finite, help="Their mean pause in seconds.")
+    ] = 1.5,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, callback=finite, help="Duration of each section.")
+    ] = 20.0,
     warm_up_s: Annotated[
-        float, typer.Option(min=0, help="Seconds before it that are not measured.")
+        float,
+        typer.Option(min=0, callback=finite, help="Seconds before it that are not measured."),
     ] = 2.0,
     tokens: Annotated[
         bool,
         typer.Option("--tokens", help="Text arrives as LLMs write it: 30 to 80 tokens a second."),
     ] = False,
     barge_ins: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of utterances that are interrupted.")
+        float,
+        typer.Option(
+            min=0, max=1, callback=finite, help="Share of utterances that are interrupted."
+        ),
     ] = 0.0,
     new_sockets: Annotated[
         bool, typer.Option("--new-sockets", help="Connect for every utterance.")

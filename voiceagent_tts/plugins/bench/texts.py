@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.reading import read_file
 
 LANGUAGES = ("zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
 """The languages of Qwen3-TTS."""
 KINDS = ("short", "menu", "blurb", "paragraph", "code-mixed", "numbers")
 FROM_FILE = "file"
+MAX_FILE_BYTES = 2**24
+"""Maximum size of a file of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,10 @@ def texts_in(path: Path, language: str) -> list[Text]:
     """One text for each line of a file that is not blank.
 
     Raises:
-        InvalidRequestError: it is not UTF-8, or has no text.
-        OSError: it cannot be read.
+        InvalidRequestError: it cannot be read, is not UTF-8, or has no text.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_file(path, MAX_FILE_BYTES).decode().splitlines()
     except UnicodeDecodeError as error:
         raise InvalidRequestError(f"expected {path} in UTF-8: {error.reason}") from None
     texts = [Text(language, FROM_FILE, line.strip()) for line in lines if line.strip()]

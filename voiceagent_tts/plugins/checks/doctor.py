@@ -265,8 +265,7 @@ def _word_times(settings: Settings) -> Finding:
     """Report which aligner finds word times for engines without their own, and where."""
     from voiceagent_tts.cli.models import aligner_folder
 
-    can_download = importlib.util.find_spec("huggingface_hub") is not None
-    folder = aligner_folder(None) if can_download else None
+    folder = aligner_folder(None)
     found = ["online aligner"] if importlib.util.find_spec("espeakng_loader") is not None else []
     if folder is not None and settings.aligner in ("auto", "forced"):
         update = {"aligner_model": settings.aligner_model or folder}

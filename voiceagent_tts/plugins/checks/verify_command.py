@@ -9,7 +9,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from voiceagent_tts.cli.files import read_file
 from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.hub import fetch_model
@@ -20,7 +19,7 @@ from voiceagent_tts.plugins.checks.verify import Check, Reference
 from voiceagent_tts.plugins.checks.verify_aligner import TEXTS, KnownSpeech
 from voiceagent_tts.plugins.forced.load import Precision
 from voiceagent_tts.plugins.forced.prompt import Clip
-from voiceagent_tts.plugins.recordings.file_reader import read_audio
+from voiceagent_tts.plugins.recordings.file_reader import read_audio_file
 
 if TYPE_CHECKING:
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
@@ -106,7 +105,7 @@ async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> Known
 
 
 def _read_reference(path: Path, text: str) -> Reference:
-    return Reference(torch.from_numpy(read_audio(read_file(path)).copy()), text)
+    return Reference(torch.from_numpy(read_audio_file(path).copy()), text)
 
 
 def _check_model(

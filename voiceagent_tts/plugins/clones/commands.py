@@ -77,15 +77,15 @@ def add(
     removes the silence around it. Where VOICEAGENT_TTS_ENGINE is pocket, the voice is cloned for
     all models of the settings, and the transcript is not used.
     """
-    from voiceagent_tts.cli.files import read_file
     from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.clones import CLONE_SUFFIX
-    from voiceagent_tts.plugins.recordings.file_reader import read_audio
+    from voiceagent_tts.plugins.recordings.file_reader import REFERENCE_LIMITS, read_audio
+    from voiceagent_tts.reading import read_file
 
     settings = read_settings({})
     agreed = _checked_consent(consent)
     _check_name(name, replace, settings)
-    data = read_file(reference)
+    data = read_file(reference, REFERENCE_LIMITS.max_bytes)
     if reference.suffix.lower() == CLONE_SUFFIX:
         _import(name, data, settings, agreed)
         return
@@ -200,7 +200,9 @@ def _built_in_names(settings: "Settings") -> set[str]:
 
 def _checked_consent(consent: str) -> str:
     """The statement that the person agreed."""
-    if not consent.strip():
+    from voiceagent_tts.plugins.clones.voice_records import is_one_line
+
+    if not consent.strip() or not is_one_line(consent.strip()):
         raise InvalidRequestError(
             "--consent: expected who agreed to this clone, in one line; try --consent 'Anna Berg "
             "agreed by letter of 3 May'",

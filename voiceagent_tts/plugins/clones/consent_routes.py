@@ -13,7 +13,7 @@ from pydantic import StringConstraints
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import Consent
-from voiceagent_tts.plugins.clones.voice_routes import Statement, note_change, viewer_of
+from voiceagent_tts.plugins.clones.voice_routes import Line, Statement, note_change, viewer_of
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import ServerState
 
@@ -32,7 +32,7 @@ PHRASES = {
 }
 """What a person says in the recording, by language."""
 
-_PersonName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+_PersonName = Annotated[Line, StringConstraints(max_length=200)]
 
 router = APIRouter(tags=["voices"])
 

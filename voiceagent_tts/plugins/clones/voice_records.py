@@ -5,6 +5,7 @@ file that cannot be read is an `InvalidRequestError` (`storage_unavailable`).
 """
 
 import logging
+import unicodedata
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ _logger = logging.getLogger(__name__)
 def now() -> str:
     """The time, as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def is_one_line(text: str) -> bool:
+    """Whether a text has no line break or other control character, which logs and lists show."""
+    return {"Cc", "Zl", "Zp"}.isdisjoint(map(unicodedata.category, text))
 
 
 class VoiceRecord(BaseModel):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.clones import CLONE_SUFFIX, clone_name
@@ -19,7 +19,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
-from voiceagent_tts.plugins.clones.voice_records import Tag, Viewer, VoiceRecord
+from voiceagent_tts.plugins.clones.voice_records import Tag, Viewer, VoiceRecord, is_one_line
 from voiceagent_tts.plugins.recordings.file_reader import REFERENCE_LIMITS
 from voiceagent_tts.plugins.speech.speaking import speak_for
 from voiceagent_tts.seam.commands import SpeechOptions
@@ -30,8 +30,19 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 
 PATH = "/v1/audio/voices"
 
-Statement = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
-"""Who agreed to a clone, in the words of the caller. White space states nothing."""
+
+def _one_line(text: str) -> str:
+    if not is_one_line(text):
+        raise ValueError("expected one line without control characters")
+    return text
+
+
+Line = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)
+]
+"""A text that is shown in lists and logs. White space states nothing."""
+Statement = Annotated[Line, StringConstraints(max_length=2000)]
+"""Who agreed to a clone, in the words of the caller."""
 
 router = APIRouter(tags=["voices"])
 

@@ -13,6 +13,7 @@ import typer
 
 from voiceagent_tts.cli.progress import counted
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.reading import read_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +32,7 @@ def add_commands(root: typer.Typer) -> None:
 Model = Annotated[Path, typer.Option(help="Qwen3-TTS-12Hz model or codec: folder or id.")]
 
 _MAX_ENCODED_S = 600.0
+_MAX_CODES_BYTES = 2**26
 
 
 @app.command()
@@ -40,15 +42,15 @@ def encode(
     model: Model,
 ) -> None:
     """Encode an audio file of up to ten minutes to a file of codes."""
-    from voiceagent_tts.cli.files import check_target, read_file
-    from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio
+    from voiceagent_tts.cli.files import check_target
+    from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio_file
 
     check_target(target, (".npz",))
     limits = AudioLimits(
         min_s=0.001, max_s=_MAX_ENCODED_S, max_bytes=2**29, cpu_s=60, memory_bytes=2**31,
         may_be_silent=True,
     )  # fmt: skip
-    _encode_samples(read_audio(read_file(source), limits), target, model)
+    _encode_samples(read_audio_file(source, limits), target, model)
 
 
 @app.command()
@@ -105,9 +107,7 @@ def read_codes(path: Path) -> "npt.NDArray[np.int64]":
     """
     import numpy as np
 
-    from voiceagent_tts.cli.files import read_file
-
-    data = BytesIO(read_file(path))
+    data = BytesIO(read_file(path, _MAX_CODES_BYTES))
     try:
         with np.load(data, allow_pickle=False) as arrays:
             codes = arrays["codes"]

@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 
 from voiceagent_tts.core import Encoding
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.plugins.dialects.shared import known_ends_ms
+from voiceagent_tts.plugins.dialects.shared import DialectModel, known_ends_ms
 from voiceagent_tts.plugins.speech.encoding import silent_reply
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
@@ -37,7 +37,6 @@ from voiceagent_tts.protocol.messages import (
     SampleRate,
     ServerMessage,
     Speed,
-    WireModel,
     WordsMessage,
     context_id_of,
 )
@@ -51,8 +50,8 @@ _MAX_BUFFER_DELAY_MS = 3000
 _PARTIAL, _COMPLETE = 206, 200
 
 
-class VoiceSpecifier(WireModel):
-    """The voice; null is the server's first voice."""
+class VoiceSpecifier(DialectModel):
+    """The voice; without an id the server's first one."""
 
     mode: Literal["id"] = "id"
     id: Name | None = None
@@ -63,7 +62,7 @@ class VoiceSpecifier(WireModel):
         return None if self.id is None or _LIBRARY_VOICE.fullmatch(self.id) else self.id
 
 
-class OutputFormat(WireModel):
+class OutputFormat(DialectModel):
     """Encoding and sample rate of the audio."""
 
     container: Literal["raw"]
@@ -71,13 +70,13 @@ class OutputFormat(WireModel):
     sample_rate: SampleRate
 
 
-class GenerationConfig(WireModel):
+class GenerationConfig(DialectModel):
     """How to speak; volume and emotion are ignored."""
 
     speed: Speed | None = None
 
 
-class BytesRequest(WireModel):
+class BytesRequest(DialectModel):
     """A text and how to speak it: the body of `POST /tts/bytes`."""
 
     transcript: str
@@ -123,7 +122,7 @@ class GenerationRequest(BytesRequest):
         )
 
 
-class CancelRequest(WireModel):
+class CancelRequest(DialectModel):
     """Cancel a context."""
 
     context_id: Name
@@ -131,7 +130,7 @@ class CancelRequest(WireModel):
 
 
 def _kind(fields: Any) -> str:
-    is_cancel = isinstance(fields, dict) and "cancel" in fields
+    is_cancel = isinstance(fields, dict) and fields.get("cancel") not in (None, False)
     return "cancel" if is_cancel else "request"
 
 

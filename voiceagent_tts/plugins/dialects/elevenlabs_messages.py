@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.dialects.shared import DialectModel
 from voiceagent_tts.plugins.speech.containers import ContainerFormat
 from voiceagent_tts.protocol.messages import (
     MAX_ID_CHARS,
@@ -125,13 +126,13 @@ def voice_name(voice_id: str, known: Container[str]) -> str | None:
     return None if is_foreign else voice_id
 
 
-class VoiceSettings(WireModel):
+class VoiceSettings(DialectModel):
     """How to speak; stability, similarity and style are ignored."""
 
     speed: Speed | None = None
 
 
-class _Paced(WireModel):
+class _Paced(DialectModel):
     voice_settings: VoiceSettings | None = None
 
     @property

@@ -1,10 +1,24 @@
-"""What dialects share whose clients expect the end of every word."""
+"""What dialects share: how they read null, and the end of every word, which clients expect."""
 
 from itertools import pairwise
+from typing import Any
 
-from voiceagent_tts.protocol.messages import WordsMessage
+from pydantic import model_validator
+
+from voiceagent_tts.protocol.messages import WireModel, WordsMessage
 
 _GUESSED_MS_PER_CHAR = 1000 / 15
+
+
+class DialectModel(WireModel):
+    """Base of what clients send: a null field is as if absent, for many send all that they know."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def known_ends_ms(message: WordsMessage) -> list[int]:

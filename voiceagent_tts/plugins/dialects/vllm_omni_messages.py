@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, TypeAdapter
 
+from voiceagent_tts.plugins.dialects.shared import DialectModel
 from voiceagent_tts.protocol.messages import (
     MAX_INITIAL_FRAMES,
     MAX_INSTRUCT_CHARS,
@@ -22,7 +23,7 @@ _MAX_SEED = 2**53
 Split = Literal["none", "sentence", "clause"]
 
 
-class SessionConfig(WireModel):
+class SessionConfig(DialectModel):
     """Options of the utterances that follow."""
 
     type: Literal["session.config"]

@@ -44,8 +44,13 @@ def create(
 
     new = make_key(name, _scopes(scope or ["speak"]), _limits(limits))
     _with_store(lambda store: store.change(lambda document: document.with_key(new.key)))
-    typer.echo(f"created key {new.key.id}; it is shown only this once:", err=True)
-    sys.stdout.write(f"{new.secret}\n")
+    try:
+        typer.echo(f"created key {new.key.id}; it is shown only this once:", err=True)
+        sys.stdout.write(f"{new.secret}\n")
+        sys.stdout.flush()
+    except OSError:  # such as a full disk: a key that was not shown is of no use
+        _with_store(lambda store: store.change(lambda document: document.without(new.key.id)))
+        raise
 
 
 @app.command()

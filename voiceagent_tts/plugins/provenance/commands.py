@@ -21,13 +21,12 @@ def detect(
     import json
     from dataclasses import asdict
 
-    from voiceagent_tts.cli.files import read_file
     from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, detect
     from voiceagent_tts.plugins.provenance.keys import watermark_keys
-    from voiceagent_tts.plugins.recordings.file_reader import read_audio
+    from voiceagent_tts.plugins.recordings.file_reader import read_audio_file
 
     keys = watermark_keys(read_settings({}))
-    found = detect(read_audio(read_file(file), FILE_LIMITS), keys)
+    found = detect(read_audio_file(file, FILE_LIMITS), keys)
     typer.echo(json.dumps(asdict(found)))
     raise typer.Exit(0 if found.is_marked else 1)

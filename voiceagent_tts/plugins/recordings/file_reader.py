@@ -10,11 +10,13 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.reading import read_file
 
 _FORMATS = "WAV, FLAC, MP3 or Ogg"
 _SILENCE_LEVEL = 0.001  # -60 dBFS, below the noise of a recording in a quiet room
@@ -76,6 +78,11 @@ def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArr
     if not limits.may_be_silent and level < _SILENCE_LEVEL:
         raise _refused("audio: expected a voice, got silence")
     return samples
+
+
+def read_audio_file(path: Path, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArray[np.float32]:
+    """Read a file of this machine; otherwise as `read_audio`."""
+    return read_audio(read_file(path, limits.max_bytes), limits)
 
 
 def _check_file(data: bytes, limits: AudioLimits) -> None:

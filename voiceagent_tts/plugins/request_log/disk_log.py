@@ -74,10 +74,15 @@ class LineFile:
         """Make the file where it is missing; `setting` has its path.
 
         Raises:
-            InvalidRequestError: the file cannot be written.
+            InvalidRequestError: the file cannot be written, or its folder is missing.
         """
+        if not self._path.parent.is_dir():
+            raise InvalidRequestError(
+                f"{setting}: expected a file in a folder that exists, got {self._path}; make the "
+                "folder, or name another one"
+            )
         try:
-            self._open().close()
+            open_private(self._path).close()
         except OSError as error:
             raise InvalidRequestError(f"{setting}: {refused(self._path, error)}") from error
 
@@ -88,12 +93,8 @@ class LineFile:
             OSError: the line cannot be written.
         """
         # Opened for each line: 20 us in a thread, and log rotation needs no signal.
-        with self._open() as file:
+        with open_private(self._path) as file:
             append_whole(file, f"{line}\n".encode())
-
-    def _open(self) -> FileIO:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        return open_private(self._path)
 
 
 def append_whole(file: FileIO, data: bytes) -> None:

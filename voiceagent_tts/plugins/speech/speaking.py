@@ -202,7 +202,7 @@ async def start_speaking(
         await admitted.push_text(text)
         context.finish()
         events = _said(context)
-        first = await _first_audio(listener, context, events, FIRST_AUDIO_S)
+        first = await _first_audio(listener, events, FIRST_AUDIO_S)
     except BaseException:
         context.abandon()
         raise
@@ -211,12 +211,11 @@ async def start_speaking(
 
 async def _first_audio(
     listener: Listener,
-    context: Context,
     events: AsyncIterator[AudioChunk | ContextWords],
     timeout_s: float,
 ) -> list[AudioChunk | ContextWords]:
     """Wait for the first audio; raises if the listener is gone or no audio will come."""
-    waiting = asyncio.ensure_future(_until_audio(context, events))
+    waiting = asyncio.ensure_future(_until_audio(events))
     try:
         async with asyncio.timeout(timeout_s):
             while not waiting.done():
@@ -231,28 +230,14 @@ async def _first_audio(
 
 
 async def _until_audio(
-    context: Context, events: AsyncIterator[AudioChunk | ContextWords]
+    events: AsyncIterator[AudioChunk | ContextWords],
 ) -> list[AudioChunk | ContextWords]:
     first: list[AudioChunk | ContextWords] = []
     async for event in events:
         first.append(event)
         if isinstance(event, AudioChunk):
             return first
-    if await asyncio.to_thread(_has_speech, context):
-        raise InvalidRequestError(
-            "expected letters or digits that this voice can speak in this language, got none; "
-            "choose another voice or language",
-            code=ErrorCode.TEXT_UNSPEAKABLE,
-        )
     return [*first, AudioChunk(0, silent_reply())]
-
-
-def _has_speech(context: Context) -> bool:
-    """Whether anything is said of a context's text; takes long, for a text without audio."""
-    from voiceagent_tts.text.reader import has_speech  # here: most texts need no reader
-
-    request = context.request
-    return has_speech(context.text, request.lexicons, has_markup=request.options.has_markup)
 
 
 @dataclass(frozen=True, slots=True)

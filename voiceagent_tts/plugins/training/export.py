@@ -24,7 +24,7 @@ from voiceagent_tts.plugins.training.files import written
 from voiceagent_tts.plugins.training.lora import merged_weights
 from voiceagent_tts.plugins.training.model_card import Consent, write_card
 from voiceagent_tts.plugins.training.options import TrainOptions
-from voiceagent_tts.plugins.training.run_folder import RunFolder
+from voiceagent_tts.plugins.training.run_folder import RunFolder, check_finite
 from voiceagent_tts.plugins.training.train import build_network
 
 _ROW_FROM_END = 72
@@ -62,6 +62,7 @@ def export(job: ExportJob) -> None:
     Raises:
         InvalidRequestError: the name is not usable, the folder exists, or there is no run.
         CheckpointError: the run has no weights yet, or a file is damaged.
+        EngineError: a weight is not finite.
     """
     _check_name(job.speaker)
     if job.output.exists():
@@ -74,12 +75,13 @@ def export(job: ExportJob) -> None:
     network = build_network(base, options, torch.device("cpu"))
     folder.load_weights(network)
     dataset = read_dataset(Path(run["dataset"]))
-    partial = job.output.with_name(f"{job.output.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    _copy_base(base, partial)
     row = speaker_row(network.config)
     weights = {name: _stored(tensor, job.dtype) for name, tensor in merged_weights(network)}
     weights[_EMBEDDING][row] = dataset.speaker_embedding.to(job.dtype)
+    check_finite(weights)
+    partial = job.output.with_name(f"{job.output.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    _copy_base(base, partial)
     with written(partial / "model.safetensors") as unfinished:
         save_file(weights, unfinished, {"format": "pt"})
     _write_config(base / "config.json", partial / "config.json", job.speaker, row)

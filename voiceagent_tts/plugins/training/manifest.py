@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.reading import read_file
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus")
 MAX_TEXT_CHARS = 1_000
 """A clip of 30 s holds about 600 characters."""
+_MAX_BYTES = 2**28  # of a manifest: a million clips
 
 
 class Problem(StrEnum):
@@ -121,11 +123,13 @@ def _texts_alone(folder: Path) -> list[Clip | Rejection]:
 def _clip_of_file(path: Path, folder: Path) -> Clip | Rejection:
     name = str(path.relative_to(folder))
     transcript = path.with_suffix(".txt")
-    try:
-        text = transcript.read_text("utf-8-sig")
-    except FileNotFoundError:
+    if not transcript.exists():
         return Rejection(name, Problem.MISSING_TEXT, f"expected a transcript, {transcript.name}")
-    except (OSError, UnicodeDecodeError) as error:
+    try:
+        text = read_file(transcript, _MAX_BYTES).decode("utf-8-sig")
+    except InvalidRequestError as error:
+        return Rejection(name, Problem.INVALID_TEXT, error.message)
+    except UnicodeDecodeError as error:
         detail = f"{transcript.name}: expected text in UTF-8; {type(error).__name__}"
         return Rejection(name, Problem.INVALID_TEXT, detail)
     return _checked(name, path, text, None)
@@ -133,7 +137,7 @@ def _clip_of_file(path: Path, folder: Path) -> Clip | Rejection:
 
 def _lines(manifest: Path) -> list[str]:
     try:
-        return manifest.read_text("utf-8-sig").split("\n")
+        return read_file(manifest, _MAX_BYTES).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InvalidRequestError(f"{manifest}: expected JSON lines in UTF-8; {error}") from error
 

@@ -1,7 +1,7 @@
 """What a training run is told, and the order of its clips. Knows no weights."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,18 @@ in bfloat16. `float32`: both."""
 FULL_LEARNING_RATE, LORA_LEARNING_RATE = 2e-5, 2e-4
 LORA_RANK = 32
 """Rank of low-rank adapters where nothing else is said to the command line."""
+_RANGES = {
+    "epochs": (1, 1_000_000),
+    "batch_clips": (1, 10_000),
+    "accumulation": (1, 10_000),
+    "learning_rate": (1e-12, 1),
+    "weight_decay": (0, 1),
+    "max_norm": (1e-6, 1_000_000),
+    "lora_rank": (0, 1024),
+    "evaluate_steps": (0, 1_000_000_000),
+    "patience": (0, 1_000_000_000),
+    "seed": (0, 2**32 - 1),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +71,7 @@ class TrainOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_clips", "accumulation", "learning_rate"):
-            if getattr(self, name) <= 0:
-                raise _invalid(name, "a number above 0", getattr(self, name))
-        for name in ("lora_rank", "evaluate_steps", "patience", "seed"):
-            if getattr(self, name) < 0:
-                raise _invalid(name, "0 or more", getattr(self, name))
+        check_ranges(self, _RANGES)
         if not 0 <= self.validation_share < 1:
             raise _invalid("validation_share", "0 to below 1", self.validation_share)
         if self.patience and not self.validation_share:
@@ -116,6 +123,17 @@ def evaluation_steps(clips: int, options: TrainOptions) -> set[int]:
 
 def _groups(items: list, size: int) -> list[list]:
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Check the numbers of options, by the names of their attributes; NaN is in no range.
+
+    Raises:
+        InvalidRequestError: a number is below the first or above the second of its range.
+    """
+    for name, (least, most) in ranges.items():
+        if not least <= (value := getattr(options, name)) <= most:
+            raise _invalid(name, f"a number from {least} to {most}", value)
 
 
 def _invalid(name: str, expected: str, got: object) -> InvalidRequestError:

@@ -32,6 +32,7 @@ from voiceagent_tts.plugins.training.dataset import (
 )
 from voiceagent_tts.plugins.training.files import written
 from voiceagent_tts.plugins.training.manifest import Clip, Problem, Rejection, read_clips
+from voiceagent_tts.plugins.training.options import check_ranges
 from voiceagent_tts.plugins.training.recording import (
     BadRecordingError,
     RecordingLimits,
@@ -68,6 +69,9 @@ class PrepareOptions:
     recogniser: Recogniser | None = None
     max_wer: float = 0.25
     reference: str | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self, {"max_wer": (0, 10)})
 
 
 def prepare(

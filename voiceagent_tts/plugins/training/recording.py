@@ -18,11 +18,18 @@ from voiceagent_tts.plugins.recordings.reference import (
     find_speech,
 )
 from voiceagent_tts.plugins.training.manifest import Problem
+from voiceagent_tts.plugins.training.options import check_ranges
 
 Samples = npt.NDArray[np.float32]
 
 _SILENCE_LEVEL = 0.001  # -60 dBFS, below the noise of a recording in a quiet room
 _PEAK = 0.98
+_RANGES = {
+    "min_s": (0, 600),
+    "max_s": (0.1, 600),
+    "min_rate_hz": (1, 1_000_000),
+    "loudness_lufs": (-70, 0),
+}
 _MIN_METER_S = 0.4
 """Length of a block of BS.1770; shorter audio has no loudness by that measure."""
 
@@ -57,6 +64,9 @@ class RecordingLimits:
     max_s: float = 20.0
     min_rate_hz: int = 16_000
     loudness_lufs: float = -23.0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, _RANGES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

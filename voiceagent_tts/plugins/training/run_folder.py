@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from voiceagent_tts.errors import CheckpointError, InvalidRequestError
+from voiceagent_tts.errors import CheckpointError, EngineError, InvalidRequestError
 from voiceagent_tts.plugins.training.files import written
 from voiceagent_tts.plugins.training.options import TrainOptions
 
@@ -121,8 +121,13 @@ class RunFolder:
             ) from error
 
     def save_weights(self, network: nn.Module) -> None:
-        """Write the trained tensors, to be exported."""
+        """Write the trained tensors, to be exported.
+
+        Raises:
+            EngineError: they are not finite.
+        """
         weights = {name: tensor.detach().contiguous() for name, tensor in trained(network)}
+        check_finite(weights)
         with written(self.path / WEIGHTS_FILE) as unfinished:
             save_file(weights, unfinished)
 
@@ -145,6 +150,20 @@ class RunFolder:
 def trained(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Return the parameters that training changes, with their names."""
     return [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+
+
+def check_finite(weights: Mapping[str, Tensor]) -> None:
+    """Check weights before they are written: a model with NaN or infinity makes no speech.
+
+    Raises:
+        EngineError: a tensor has a number that is not finite; the message names it.
+    """
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise EngineError(
+                f"expected finite weights, got NaN or infinity in {name}; train into another "
+                "folder with a lower --learning-rate"
+            )
 
 
 def restore(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:

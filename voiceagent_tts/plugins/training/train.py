@@ -140,8 +140,7 @@ class Trainer:
         """
         parameters = [parameter for _, parameter in trained(self.network)]
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._options.max_norm))
-        if not math.isfinite(norm):
-            raise EngineError(f"expected finite gradients, got {norm}; lower --learning-rate")
+        _check_finite("finite gradients", norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return norm
@@ -181,7 +180,7 @@ def train(
     Raises:
         InvalidRequestError: the dataset or the options do not fit the model or the folder.
         CheckpointError: the model's or the run's files are damaged.
-        EngineError: the loss became infinite.
+        EngineError: the loss, the gradients or the weights are no longer finite.
     """
     run = _Run(job)
     try:
@@ -241,6 +240,7 @@ class _Run:
         network, position = self._trainer.network, self.position
         loss = self._trainer.evaluate(self.held_out) if self.held_out else None
         if loss is not None:
+            _check_finite("a finite validation loss", loss)
             self.monitor.validation(position.step, loss)
         if loss is None or position.best_loss is None or loss < position.best_loss:
             position.best_loss, position.best_step, position.stale = loss, position.step, 0
@@ -251,6 +251,14 @@ class _Run:
     def save(self) -> None:
         """Write what a resumed run needs."""
         self._folder.save_state(self._trainer.network, self._trainer.optimizer, self.position)
+
+
+def _check_finite(expected: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise EngineError(
+            f"expected {expected}, got {value}; train into another folder with a lower "
+            "--learning-rate"
+        )
 
 
 def _check_fit(dataset: Dataset, builder: BatchBuilder, config: ModelConfig) -> None:

@@ -17,7 +17,7 @@ from voiceagent_tts.plugins.bench.quality.test_sets import Item
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.target import Connection, Target
 from voiceagent_tts.plugins.bench.utterance import Request, Utterance
-from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio
+from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio_file
 
 _RECORDING_LIMITS = AudioLimits(min_s=0.001, max_s=300.0, may_be_silent=True)
 
@@ -102,12 +102,10 @@ def read_clips(recordings: Iterable[tuple[Item, Path]]) -> list[Clip]:
     """Read recordings of up to five minutes.
 
     Raises:
-        InvalidRequestError: a file is not audio.
-        OSError: it cannot be read.
+        InvalidRequestError: a file cannot be read, or is not audio.
     """
     return [
-        Clip(item, np.array(read_audio(path.read_bytes(), _RECORDING_LIMITS)))
-        for item, path in recordings
+        Clip(item, np.array(read_audio_file(path, _RECORDING_LIMITS))) for item, path in recordings
     ]
 
 

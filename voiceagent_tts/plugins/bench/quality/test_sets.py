@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.texts import Text, choose_texts, texts_in
+from voiceagent_tts.plugins.bench.texts import MAX_FILE_BYTES, Text, choose_texts, texts_in
+from voiceagent_tts.reading import read_file
 
 PLAIN_KINDS = ("short", "menu", "blurb", "paragraph")
 """Kinds whose words a recogniser writes as the text does."""
@@ -39,8 +40,8 @@ def items_of(source: str, languages: Sequence[str], kinds: Sequence[str]) -> lis
         kinds: kinds of the committed set. Default: all, of `texts` all but numbers and code-mixed.
 
     Raises:
-        InvalidRequestError: a language or kind is unknown, or the file has no such content.
-        OSError: the file cannot be read.
+        InvalidRequestError: a language or kind is unknown, or the file cannot be read or has no
+            such content.
     """
     if source == "texts":
         texts = choose_texts(languages, kinds or PLAIN_KINDS)
@@ -63,7 +64,7 @@ def recordings_in(folder: Path, items: Iterable[Item], language: str) -> list[tu
     files = {path.stem: path for path in sorted(folder.glob("*")) if path.suffix in AUDIO_SUFFIXES}
     texts = {name: path.with_suffix(".txt") for name, path in files.items()}
     written = [
-        (Item(name, text.read_text("utf-8").strip(), language), files[name])
+        (Item(name, read_file(text, MAX_FILE_BYTES).decode().strip(), language), files[name])
         for name, text in texts.items()
         if text.exists()
     ]
