@@ -34,7 +34,7 @@ async def ask():
     async with running(Settings(port=0)) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
             answers = {asked: await http.request(*asked.split()) for asked in sys.argv[1:]}
-        paths = server.uvicorn_server.config.app.openapi()["paths"]
+        paths = server.uvicorn_server.config.app.app.openapi()["paths"]
     return {
         "statuses": {asked: answer.status_code for asked, answer in answers.items()},
         "voices": answers["GET /v1/audio/voices"].json(),

@@ -13,7 +13,6 @@ expected, what was received, what to try. They name ids, limits and fields, neve
 """
 
 from enum import StrEnum
-from typing import Any
 
 
 class ErrorCode(StrEnum):
@@ -185,12 +184,3 @@ _CLASSES: dict[ErrorCode, type[VoiceAgentError]] = {
 def class_of(code: ErrorCode) -> type[VoiceAgentError]:
     """The class of an error that another process has reported by its code."""
     return _CLASSES.get(code, InvalidRequestError)
-
-
-def mistake_in(error: Any) -> tuple[str, str]:
-    """The field of the first mistake that a `pydantic.ValidationError` has, and what is wrong.
-
-    The value is left out: it may be text to speak, or a key.
-    """
-    first = error.errors(include_input=False, include_url=False)[0]
-    return ".".join(str(part) for part in first["loc"]), first["msg"]

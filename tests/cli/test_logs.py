@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 STRAYS = r"""
 import logging, os, subprocess, sys, warnings
 import structlog
 from voiceagent_tts.cli.logs import configure_logs
 
 configure_logs(is_json=True)
-structlog.get_logger().info("ours", context_id="\x1b[2J")
+structlog.get_logger().info("ours", context_id="\x1b[2J", metadata={"x": [float("nan"), 1e999]})
 logging.getLogger("uvicorn.error").error("a library")
 try:
     1 / 0
@@ -30,9 +32,10 @@ def run(code: str) -> list[str]:
 
 def test_every_line_is_json_whoever_writes_it() -> None:
     """Libraries, prints, warnings, children, and the traceback of a mistake at the end."""
-    lines = [json.loads(line) for line in run(STRAYS)]
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in run(STRAYS)]
     logged = [line["event"] for line in lines if line["event"] != "stderr"]
     assert logged == ["ours", "a library", "a task"]
+    assert lines[0]["metadata"] == {"x": ["NaN", "Infinity"]}, "which JSON does not have"
     assert "ZeroDivisionError" in next(x for x in lines if x["event"] == "a task")["exception"]
     strays = " ".join(line["line"] for line in lines if line["event"] == "stderr")
     for written in ("a print", "a warning", "a child \\xff", "NameError"):

@@ -1,17 +1,21 @@
 """The program itself: its version, and the extras that it names where a package is missing."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 import typer
 
-from testbed.command_line import CommandHere
+from testbed.command_line import EMBEDDED, CommandHere
 from voiceagent_tts import __version__
 from voiceagent_tts.cli import app
 from voiceagent_tts.cli.arguments import finite
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_version_is_printed(command_here: CommandHere) -> None:
@@ -20,14 +24,17 @@ def test_the_version_is_printed(command_here: CommandHere) -> None:
     assert (shown.status, shown.output) == (0, f"voiceagent-tts {__version__}\n")
 
 
-def test_a_closed_output_is_no_error() -> None:
-    """A shell can close standard output; what is printed is lost, and nothing fails."""
+@pytest.mark.parametrize("command", ["models list >&-", "say -o a.wav A. 2>&-"])
+def test_a_closed_output_is_no_error(command: str, tmp_path: Path) -> None:
+    """A shell can close a standard output; what is printed is lost, and nothing fails."""
     shown = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$0" -m voiceagent_tts models list >&-', sys.executable],
-        stderr=subprocess.PIPE,
+        ["/bin/sh", "-c", f'exec "$0" -m voiceagent_tts {command}', sys.executable],
+        cwd=tmp_path,
+        env=os.environ | EMBEDDED | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
         check=True,
     )
-    assert shown.stderr == b""
+    assert shown.stdout + shown.stderr == b""
 
 
 def test_a_demo_without_its_packages_names_its_extra(

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +18,15 @@ import psutil
 import pytest
 from websockets.asyncio.client import connect
 
-from testbed.command_line import Command, CommandHere, finished, start
+from testbed.command_line import EMBEDDED, Command, CommandHere, finished, start
+from testbed.ports import free_ports
 from testbed.throttled import VARIABLE
 from testbed.waiting import until
 from voiceagent_tts.cli.settings import read_settings, without_effect
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
+from voiceagent_tts.offspring import Following
 from voiceagent_tts.plugins.tls.certificates import certificate_of
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.app import create_app
@@ -42,17 +45,20 @@ async def ready_url(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.parametrize(
-    "end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
+    "end", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
 )
 async def test_serve_says_when_and_where_it_is_ready_and_ends_when_told(
     end: int, tmp_path: Path
 ) -> None:
     """The ready line appears once the server can speak; a signal ends it with status 0.
 
-    Another line is the address of the page.
+    Another line is the address of the page. A server that is killed now leaves no temporary folder.
     """
-    process = await start("serve", "--port", "0", folder=tmp_path)
+    (tmp_path / "tmp").mkdir()
+    temporary = {"TMPDIR": str(tmp_path / "tmp")}
+    process = await start("serve", "--port", "0", folder=tmp_path, environment=temporary)
     url = await ready_url(process)
+    assert not [*(tmp_path / "tmp").iterdir()]
     assert process.stderr is not None
     line = ""
     while not line.startswith("Open "):  # lines of the log may come before it
@@ -69,6 +75,24 @@ async def test_serve_says_when_and_where_it_is_ready_and_ends_when_told(
     outcome = await finished(process)
     assert (outcome.status, outcome.output) == (0, "")
     assert "Traceback" not in outcome.errors
+
+
+@pytest.mark.thorough
+async def test_a_server_that_nohup_starts_outlives_its_terminal(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *("nohup", sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"),
+        cwd=tmp_path,
+        env=os.environ | EMBEDDED | {"PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        preexec_fn=Following(os.getpid()),
+    )
+    url = await ready_url(process)
+    process.send_signal(signal.SIGHUP)
+    async with TTSClient(url) as client:
+        await client.connect()
+    process.send_signal(signal.SIGTERM)
+    assert (await finished(process)).status == 0
 
 
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
@@ -108,6 +132,33 @@ async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -
     assert (outcome.status, outcome.output) == (0, "")
     assert "Traceback" not in outcome.errors
     assert not worker.is_running()
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        ">/dev/full 2>&1",
+        pytest.param("--log-json 2>/dev/full", marks=pytest.mark.thorough),
+        pytest.param("2>&-", marks=pytest.mark.thorough),
+    ],
+)
+async def test_a_log_that_takes_no_line_stops_no_server(log: str, tmp_path: Path) -> None:
+    """Its disk is full, also for standard output, or it is closed: the server starts and speaks."""
+    (port,) = free_ports(1)
+    program = f'exec "$0" -m voiceagent_tts serve --port {port} {log}'
+    process = await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", program, sys.executable),
+        cwd=tmp_path,
+        env=os.environ | EMBEDDED | {"PYTHONPATH": str(ROOT)},
+        preexec_fn=Following(os.getpid()),
+    )
+    with socket.socket() as listening:
+        await until(lambda: not listening.connect_ex(("127.0.0.1", port)), "the server listens")
+    async with TTSClient(f"ws://127.0.0.1:{port}") as client:
+        events = [event async for event in client.say("Hello.", language="en", max_lead_s=0)]
+    assert isinstance(events[-1], DoneMessage)
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
 
 
 async def test_contexts_and_requests_are_logged(tmp_path: Path) -> None:

@@ -268,6 +268,45 @@ async def test_a_rolling_restart_truncates_no_turn(fleet: Fleet) -> None:
     assert ends.keys() <= {"complete", "again, before any sound"}, ends
 
 
+@pytest.mark.parametrize("config", [CONFIG, BALANCER], ids=["compose", "chart"])
+def test_a_job_is_never_sent_twice(config: Path) -> None:
+    """Others are, of which a replica has spoken nothing; for that, a request is read first."""
+    text = config.read_text()
+    assert "http-request disable-l7-retry if METH_POST { path /v1/audio/jobs }" in text
+    assert "retry-on conn-failure 503" in text and "option http-buffer-request" in text
+
+
+async def test_what_one_replica_refuses_another_one_speaks(tmp_path: Path) -> None:
+    """A replica drains, and the proxy does not know yet: no client is told so."""
+    line = "check inter 500ms fall 2 rise 1 agent-check"
+    text = CONFIG.read_text()
+    assert line in text
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(text.replace(line, "check inter 1h"))
+    front, statistics, *ports = free_ports(4)
+    with serving(port=str(ports[0])) as draining, serving(port=str(ports[1])):
+        replicas = [(port, port) for port in ports]
+        with HAProxyProcess(config, (front, statistics), replicas) as haproxy:
+            async with TTSClient(draining.websocket_url) as client:
+                context = await first_audio(client, SENTENCE * 20, 0.3)
+                draining.terminate()
+                await until(lambda: not draining.metric("tts_ready"), "it drains")
+                for number in range(4):
+                    await speak_both_ways(haproxy, f"Number {number}.")
+                first, second = haproxy.replicas().values()
+                await context.cancel()
+    assert (first["hrsp_2xx"], second["hrsp_2xx"]) == ("0", "4")
+    assert int(first["wretr"]) > 0
+
+
+async def speak_both_ways(haproxy: HAProxyProcess, text: str) -> None:
+    async with httpx.AsyncClient(base_url=haproxy.url, timeout=20) as http:
+        body = {"input": text, "response_format": "pcm"}
+        assert (await http.post("/v1/audio/speech", json=body)).status_code == 200
+    async with TTSClient(haproxy.websocket_url) as client:
+        await client.connect()
+
+
 async def test_free_rows_are_published_and_a_drain_takes_a_replica_out(fleet: Fleet) -> None:
     """The header counts the rows, the weight follows them, and `/metrics` is not for the world."""
     for server in fleet.servers:

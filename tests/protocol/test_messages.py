@@ -1,4 +1,5 @@
 import json
+import math
 from typing import Any, get_args
 
 import pytest
@@ -104,6 +105,8 @@ def _open_with(**fields: Any) -> str:
         (_open_with(seed=-1), ErrorCode.INVALID_PARAM),
         (_open_with(metadata={"a": "x" * 1_024}), ErrorCode.INVALID_PARAM),
         (_open_with(metadata=[1]), ErrorCode.INVALID_PARAM),
+        (_open_with(metadata={"a": [math.nan]}), ErrorCode.INVALID_PARAM),
+        (_open_with(metadata={"a": {"b": -math.inf}}), ErrorCode.INVALID_PARAM),
     ],
 )
 def test_bad_input_has_a_code(data: str, code: ErrorCode) -> None:

@@ -1,6 +1,7 @@
 """Bad input from real clients gets an error with a stable code, and the next request works."""
 
 import json
+import re
 from typing import Any
 
 import httpx
@@ -411,6 +412,23 @@ async def test_a_long_query_is_not_parsed(
     answer = await http.get(f"{path}?{'a&' * 6_000}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_param")
     assert parsed == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("POST", "/v1/audio/speech", {"json": {"input": "A.", "voice": {"id": 5}}}, "voice: Input"),
+        ("POST", "/v1/provenance/detect", {"data": {"file": "A."}}, "file: Input should be a file"),
+        ("GET", "/v1/models/nope", {}, "model: expected one of"),
+    ],
+)
+async def test_a_mistake_is_told_without_names_of_types(
+    http: httpx.AsyncClient, method: str, path: str, body: dict[str, Any], message: str
+) -> None:
+    """The field and what was expected, in the words of the documents."""
+    told = (await http.request(method, path, **body)).json()["error"]["message"]
+    assert told.startswith(message)
+    assert not re.search("class|UploadFile|function|constrained|Value error", told)
 
 
 async def test_a_form_has_few_fields(http: httpx.AsyncClient) -> None:

@@ -5,7 +5,6 @@ named instead of ending in a traceback. `main` prints the errors of all commands
 """
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -15,6 +14,7 @@ import typer
 from voiceagent_tts import __version__
 from voiceagent_tts.cli import models, voices
 from voiceagent_tts.cli.arguments import Speed, Url
+from voiceagent_tts.cli.streams import secure_standard_streams
 from voiceagent_tts.cli.undeclared import KEPT, options_in
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.extras import extras_with, install_hint
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     The arguments are what follows the name of the program; None reads `sys.argv`.
     """
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # None if the shell has closed it
+    secure_standard_streams()
     try:
         app(arguments)
     except Exception as error:

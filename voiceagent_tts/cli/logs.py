@@ -5,6 +5,7 @@ becomes a line of its own, so that a log collector can read all of it.
 """
 
 import atexit
+import json
 import logging
 import os
 import sys
@@ -12,6 +13,8 @@ import threading
 from typing import Any, TextIO
 
 import structlog
+
+from voiceagent_tts.cli.streams import unfailing
 
 _SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
@@ -28,7 +31,7 @@ def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
     people = structlog.dev.ConsoleRenderer(colors=output.isatty())
     rendered: list[Any] = [
         structlog.processors.format_exc_info,
-        *([structlog.processors.JSONRenderer()] if is_json else [_escape_controls, people]),
+        *([structlog.processors.JSONRenderer(_json)] if is_json else [_escape_controls, people]),
     ]
     structlog.configure(
         processors=[*_SHARED, *rendered],
@@ -45,6 +48,20 @@ def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    # An answer that fails in its middle is not completed; its line `http_request` has the code.
+    return record.msg != "ASGI callable returned without completing response."
+
+
+def _json(event: dict[str, Any], **options: Any) -> str:
+    """JSON as everyone reads it: a number that it lacks, such as infinity, becomes its name."""
+    try:
+        return json.dumps(event, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(event, **options), parse_constant=str))
 
 
 def _escape_controls(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +84,7 @@ def _only_json() -> TextIO:
     Returns:
         Standard error as it was, for lines that are JSON already.
     """
-    output = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+    output = unfailing(os.dup(2))
     reading, writing = os.pipe()
     sys.stderr.flush()
     os.dup2(writing, 2)

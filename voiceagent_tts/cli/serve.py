@@ -12,6 +12,7 @@ from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.logs import configure_logs
 from voiceagent_tts.cli.models import aligner_folder
 from voiceagent_tts.cli.settings import read_server_settings, without_effect
+from voiceagent_tts.cli.streams import unfailing
 from voiceagent_tts.config import Settings
 from voiceagent_tts.seam.engine_kind import kind_of
 from voiceagent_tts.server.serve import RunningServer, serve
@@ -40,8 +41,8 @@ def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
         def say_ready(server: RunningServer) -> None:
             status.stop()
             # Standard output has exactly one line, for a parent process that waits for it.
-            sys.stdout.write(f"ready {server.websocket_url}\n")
-            sys.stdout.flush()
+            # It may go to the log, whose full disk does not stop a server.
+            unfailing(sys.stdout.fileno()).write(f"ready {server.websocket_url}\n")
             tell("server_ready", _invitation(server, settings.host))
 
         asyncio.run(serve(settings, say_ready))

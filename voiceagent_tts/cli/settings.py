@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import InvalidRequestError, mistake_in
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.mistakes import mistake_in
 from voiceagent_tts.settings.group import Needs
 
 _CLIENT_KEY = "VOICEAGENT_TTS_API_KEY"  # the variable with the key that clients send
@@ -69,8 +70,7 @@ def _invalid_settings() -> Generator[None, None, None]:
         place, mistake = mistake_in(error)
         if error.errors()[0]["type"] == "extra_forbidden":
             mistake = "unknown setting"
-        sentence = mistake.removeprefix("Value error, ")
-        raise InvalidRequestError(f"{place}: {sentence}" if place else sentence) from None
+        raise InvalidRequestError(f"{place}: {mistake}" if place else mistake) from None
     except (TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"the settings file is not TOML: {error}") from None
     except ValueError as error:

@@ -59,11 +59,13 @@ def _printable(value: str) -> str:
     return value
 
 
-def _small_enough(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _plain_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     # A program that begins to trace may send all that it sent before.
     limit = MAX_METADATA_BYTES + (_TRACEPARENT_BYTES if TRACEPARENT in value else 0)
-    if len(to_json(value)) > limit:
+    if len(data := to_json(value)) > limit:
         raise PydanticCustomError("size", "Input should be at most {limit} bytes", {"limit": limit})
+    if data != to_json(value, inf_nan_mode="null"):  # NaN, or 1e999: no log could repeat it
+        raise PydanticCustomError("finite_number", "Input should have finite numbers only")
     return value
 
 
@@ -82,7 +84,7 @@ def _lexicon(value: object) -> object:
 Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_printable)]
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
 LexiconEntries = Annotated[dict[str, JsonValue], BeforeValidator(_lexicon)]
-Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
+Metadata = Annotated[dict[str, JsonValue], AfterValidator(_plain_json)]
 Instruct = Annotated[
     Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None,
     Field(validation_alias=AliasChoices("instruct", "instructions")),

@@ -41,15 +41,15 @@ def answer_errors(app: FastAPI, state: ServerState) -> None:
 
 
 def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
-    # Only the place and the kind of the error: the input may be text to be spoken.
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    if first["type"] == "json_invalid":
+    from voiceagent_tts.mistakes import mistake_in  # here: few requests have one
+
+    place, mistake = mistake_in(error)
+    if error.errors()[0]["type"] == "json_invalid":
         return InvalidRequestError("the body is not JSON", code=ErrorCode.INVALID_JSON)
     if not place:
         sentence = "the body: expected a JSON object, sent with Content-Type: application/json"
         return InvalidRequestError(sentence, code=ErrorCode.INVALID_PARAM)
-    return InvalidRequestError(f"{place}: {first['msg']}", code=ErrorCode.INVALID_PARAM)
+    return InvalidRequestError(f"{place}: {mistake}", code=ErrorCode.INVALID_PARAM)
 
 
 _REFUSED = {

@@ -60,10 +60,10 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         except asyncio.CancelledError:
-            # The server ends. uvicorn would answer 500, without a body in JSON.
-            if status is not None:
-                raise
-            await refuse(draining_error(), scope, receive, send_with_id)
+            # The server ends. uvicorn would answer 500, without a body in JSON, or log a traceback.
+            scope[ERROR_CODE] = draining_error().code.value
+            if status is None:
+                await refuse(draining_error(), scope, receive, send_with_id)
         finally:
             log_request(scope, 500 if status is None else status)  # an exception is answered later
 

@@ -226,7 +226,7 @@ def _permit_open_files() -> None:
 async def serve(
     settings: Settings, on_ready: Callable[[RunningServer], None] = lambda server: None
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain; a second signal ends the drain.
 
     A signal while the engine starts, which may take minutes, ends the start.
     """
@@ -239,8 +239,9 @@ async def serve(
         (hurried if ending.is_set() else ending).set()
 
     loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, end)
+    has_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    for number in (signal.SIGTERM, signal.SIGINT, *([] if has_nohup else [signal.SIGHUP])):
+        loop.add_signal_handler(number, end)
     ended = asyncio.create_task(ending.wait())
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(ended.cancel)
@@ -266,8 +267,10 @@ async def serve(
 def _uvicorn_config(
     settings: Settings, state: ServerState, certificate: Certificate | None
 ) -> uvicorn.Config:
+    from voiceagent_tts.server.proxies import Proxies
+
     return uvicorn.Config(
-        create_app(state),
+        Proxies(create_app(state), settings.trusted_proxies),
         http=RequestProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws=SocketProtocol,
@@ -280,8 +283,7 @@ def _uvicorn_config(
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=round(CLOSE_GRACE_S),
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=list(settings.trusted_proxies),
+        proxy_headers=False,  # `Proxies` reads them
         ssl_certfile=None if certificate is None else certificate.certfile,
         ssl_keyfile=None if certificate is None else certificate.keyfile,
     )

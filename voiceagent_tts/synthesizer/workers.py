@@ -361,6 +361,7 @@ class WorkerClient:
             # with the result, and a server that closes then would wait for this task forever.
             async with asyncio.timeout(self._spec.ready_timeout_s):
                 self.capabilities = await self._ready
+            self._directory.cleanup()  # it is connected; a process that is killed leaves no folder
         except asyncio.CancelledError:
             await self.close()
             raise

@@ -57,7 +57,11 @@ def test_a_key_is_printed_once_and_stored_as_a_hash(
         ("/dev/null/keys", ("list",), "keys: expected a file or folder that this process can use"),
         ("/proc/keys.json", ("create", "x"), "cannot write the keys"),
         ("redis://:port", ("list",), "expected a Redis address"),
+        ("redis://127.0.0.1:1/abc", ("list",), "expected a Redis address"),
+        ("redis://127.0.0.1:1/0?password=x&foo=bar", ("list",), "got redis://127.0.0.1:1/0?...\n"),
+        ("rediss://127.0.0.1:1?ssl_cert_reqs=no", ("list",), "expected a Redis address"),
         ("redis://127.0.0.1:1/0", ("list",), "cannot reach Redis at redis://127.0.0.1:1"),
+        ("unix:///no/redis.sock?db=1", ("list",), "cannot reach Redis at unix:///no/redis.sock"),
     ],
 )
 def test_a_mistake_ends_in_one_line(

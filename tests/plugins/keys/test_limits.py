@@ -231,6 +231,23 @@ async def test_only_a_trusted_proxy_names_the_client(
         assert (await refusal_of(wires[2])).code == "rate_limited"
 
 
+@pytest.mark.parametrize(
+    "name", ["hello secret words", "999.1.1.1", "unknown", pytest.param("a" * 5_000, id="long")]
+)
+async def test_a_word_that_is_no_address_names_nobody(start_server: StartServer, name: str) -> None:
+    """A client has one limit, whatever it writes before the address that the proxy has seen.
+
+    Where the proxy names nobody, all its clients have the limit of the proxy.
+    """
+    server = await start_server(ip_limits=Quota(chars_per_minute=10))
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        for seen in ("", ", 203.0.113.7:4711"):
+            for number, status in enumerate((200, 429)):
+                claim = {"X-Forwarded-For": f"203.0.113.{number}, {name}{number}{seen}"}
+                answer = await http.post("/v1/audio/speech", json=SPEECH, headers=claim)
+                assert answer.status_code == status
+
+
 async def test_a_socket_that_dies_gives_its_contexts_back(start_server: StartServer) -> None:
     """A client that crashes does not lock out its key."""
     server = await start_server(api_keys=("key",), key_limits=Quota(contexts=2))

@@ -167,7 +167,7 @@ async def test_every_socket_asks_for_a_key(scoped: RunningServer) -> None:
 
 def routes_of(server: RunningServer) -> list[Any]:
     """All routes and sockets of a server."""
-    app: Any = server.uvicorn_server.config.app
+    app: Any = server.uvicorn_server.config.app.app
     return all_routes(app.routes)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from voiceagent_tts.errors import InvalidRequestError, mistake_in
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.mistakes import mistake_in
 
 if TYPE_CHECKING:
     from voiceagent_tts.plugins.keys.key_store import KeyStore

@@ -12,7 +12,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.mistakes import mistake_in
 from voiceagent_tts.settings.access import Quota, hash_key
 
 _ID_BYTES = 4

@@ -24,14 +24,17 @@ def connect(address: str) -> "Redis":
     """Return a client of the Redis server at `redis://HOST:PORT/DB`; connects on first use.
 
     Raises:
-        InvalidRequestError: the address cannot be read.
+        InvalidRequestError: the address cannot be read, or has an option that redis-py lacks.
     """
     from redis.asyncio import BlockingConnectionPool, Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
-    from redis.exceptions import ConnectionError
+    from redis.exceptions import ConnectionError, RedisError
 
     try:
+        parts = urlsplit(address)
+        if parts.scheme != "unix":
+            int(parts.path.strip("/") or 0)  # redis-py takes 0 for a database that is no number
         pool = BlockingConnectionPool.from_url(
             address,
             max_connections=_MAX_CONNECTIONS,
@@ -40,9 +43,11 @@ def connect(address: str) -> "Redis":
             socket_connect_timeout=TIMEOUT_S,
             retry=Retry(NoBackoff(), 1, (ConnectionError,)),
         )
-    except ValueError:
+        pool.make_connection()  # which reads the options, and connects to nothing
+    except (ValueError, TypeError, RedisError):
         raise InvalidRequestError(
-            f"expected a Redis address such as redis://127.0.0.1:6379/0, got {shown(address)}"
+            "expected a Redis address such as redis://127.0.0.1:6379/0, without unknown options, "
+            f"got {shown(address)}"
         ) from None
     return Redis.from_pool(pool)  # which closes the pool with itself
 
@@ -62,9 +67,10 @@ def is_full(error: Exception) -> bool:
 
 
 def shown(address: str) -> str:
-    """An address for messages and logs: without user and password."""
+    """An address for messages and logs: without user and password, also among its options."""
     try:
         parts = urlsplit(address)
     except ValueError:
         return "an address that cannot be read"
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    options = "?..." if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{options}"

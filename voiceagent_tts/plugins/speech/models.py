@@ -76,7 +76,7 @@ async def show_model(request: Request, model: str) -> dict[str, Any]:
         if language is not None:
             _check_language(language, state)
     except InvalidRequestError as error:
-        raise InvalidRequestError(f"model: {error.message}", code=ErrorCode.NOT_FOUND) from None
+        raise InvalidRequestError(error.message, code=ErrorCode.NOT_FOUND) from None
     return _model(model)
 
 
@@ -85,7 +85,9 @@ def _check_language(language: str, state: ServerState) -> None:
     workers = state.synthesizer.supervisors.values()
     known = {known for worker in workers for known in worker.capabilities.languages}
     if known.isdisjoint((code, code.partition("-")[0])):
-        raise InvalidRequestError(f"expected a language of this server at its end, got {code!r}")
+        raise InvalidRequestError(
+            f"model: expected a language of this server at its end, got {code!r}"
+        )
 
 
 def _model(name: str) -> dict[str, Any]:

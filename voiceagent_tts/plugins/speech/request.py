@@ -18,7 +18,8 @@ from pydantic import (
 )
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.mistakes import mistake_in
 from voiceagent_tts.plugins.speech.containers import ContainerFormat
 from voiceagent_tts.plugins.speech.models import Task, language_of, task_of
 from voiceagent_tts.protocol.messages import Name, SampleRate, SpeechFields
