@@ -14,8 +14,8 @@ A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names be
 - `kind.KIND` is a further engine; see `voiceagent_tts.seam.engine_kind`;
 - `worker.KINDS` has, for each further kind of aligner, a function that makes it in its process.
 
-Without the folder the rest is there all the same, and without one of its packages all but what is
-built on that one: the import contracts in `pyproject.toml` say which plugins build on others.
+Without the folder the rest is there all the same. One of its packages can be absent where no other
+is built on it: the import contracts in `pyproject.toml` say which plugins are built on others.
 """
 
 import importlib

@@ -99,14 +99,14 @@ def parse_server_message(data: str) -> ServerMessage | None:
         raise ProtocolError(f"server message: {refusal.message}") from None
     words = message.words_final if isinstance(message, DoneMessage) else message
     if isinstance(words, WordList):
-        _check_parallel(words)
+        _check_parallel(words, message.type)
     return message
 
 
-def _check_parallel(words: WordList) -> None:
+def _check_parallel(words: WordList, message_type: str) -> None:
     times = words.start_ms, words.end_ms, words.exact, words.confidence
     if {len(words.words)} != set(map(len, (words.char_start, words.char_end, *times))):
-        raise ProtocolError("server message: expected lists that all have the length of words")
+        raise ProtocolError(f"server message: {message_type}: expected lists as long as words")
 
 
 def parse_audio(data: bytes) -> AudioMessage:

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from voiceagent_tts.server.state import ServerHooks
 
-OPEN_PATHS = ("/", "/docs", "/static/*")
+OPEN_PATHS = ("/", "/docs", "/docs/*", "/static", "/static/*")
 """Paths that are served without a key: they hold nothing of this server but its files."""
 
 _FOLDER = Path(__file__).parent / "static"
