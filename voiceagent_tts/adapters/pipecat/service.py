@@ -334,7 +334,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Such a turn belongs to a reply that only calls a function, for example.
         """
-        context_id = self._text_contexts.pop(super().create_context_id(), None)
+        context_id = self._pop_text_context()
         await super().on_turn_context_completed()
         if context_id and self.audio_context_available(context_id):
             await self.flush_audio(context_id)

@@ -388,6 +388,10 @@ class TurnTTSService(TTSService):
         """The audio context of the text of the reply that has begun; None outside of a reply."""
         return self._text_contexts.get(super().create_context_id())
 
+    def _pop_text_context(self) -> str | None:
+        """The audio context of the text of a reply that ends; None outside of a reply."""
+        return self._text_contexts.pop(super().create_context_id(), None)
+
     def _move_text_from(self, context_id: str) -> None:
         """Speak the text that follows in a reply in a new audio context."""
         for first, current in self._text_contexts.items():
