@@ -533,6 +533,24 @@ def test_an_utterance_that_is_not_interrupted_is_of_no_later_message(
     assert outcome.messages == [*left, "x y z."]
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.29])
+def test_an_utterance_that_is_not_interrupted_before_its_first_audio_is_in_the_history(
+    after_s: float,
+) -> None:
+    """Once, and it leaves nothing to the message behind it."""
+    utterance = TTSSpeakFrame("a b c.")
+    utterance.interruptible = False
+    acts = (
+        (0.1, lambda talk: talk.push(utterance)),
+        (after_s, lambda talk: talk.push(InterruptionFrame())),
+        (3.0, reply("x y z.")),
+        (3.0, [InterruptionFrame()]),
+        (1.0, []),
+    )
+    slow = script([Step(0.3)], [replace(step, at_s=0.3) for step in THREE_WORDS.steps])
+    assert history(slow, *acts).messages == ["a b c.", "x y z."]
+
+
 @pytest.mark.parametrize("known", [0, 10])
 def test_an_utterance_that_is_not_interrupted_keeps_its_white_space(known: int) -> None:
     """Words that wait for their audio, and those that come later, belong to one message."""

@@ -144,7 +144,10 @@ def test_a_turn_resumes_after_a_loss(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("first", "response_timeout_s"),
-    [(replace(whole(3, end_s=0.9), closed_s=0.3), 10.0), (replace(whole(3, end_s=0.2), idles=True), 3.0)],
+    [
+        (replace(whole(3, end_s=0.9), closed_s=0.3), 10.0),
+        (replace(whole(3, end_s=0.2), idles=True), 3.0),
+    ],
     ids=["at its limit", "idle"],
 )
 def test_a_reply_goes_on_past_a_context_that_has_ended(

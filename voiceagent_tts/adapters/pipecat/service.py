@@ -482,7 +482,10 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         self._not_interrupted = {*self.get_audio_contexts(), self._text_context_id}
         started, now_s = self._started, self._now_s()
-        if started is None or started.interruptible or not self._playout.lead_s(now_s):
+        if started is None or started.interruptible:
+            return
+        awaits_audio = self.audio_context_available(started.context_id or "")
+        if not (awaits_audio or self._playout.lead_s(now_s)):
             return
         again = replace(started)
         again.interruptible, again.pts = False, round(now_s * 1e9)  # by the clock, ahead of audio
