@@ -227,8 +227,8 @@ class VoiceAgentTTSService(TurnTTSService):
         self._releasing = asyncio.Lock()
         self._register_event_handler("on_words")
         self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
-        self._playout = Playout(output_latency_s)
-        self._output = Output(self._playout)
+        self._output_latency_s = output_latency_s
+        self._begin_output()
         self._names_servers_model = defaults.model is None  # in metrics
         self._check(defaults)
 
@@ -255,8 +255,16 @@ class VoiceAgentTTSService(TurnTTSService):
         """The current settings, for reading; a `TTSUpdateSettingsFrame` changes them."""
         return cast("VoiceAgentTTSSettings", super().settings)
 
+    def _begin_output(self) -> None:
+        self._playout = Playout(self._output_latency_s)
+        self._output = Output(self._playout)
+
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Connect, and watch what the transport plays."""
+        """Connect, and watch what the transport plays; each pipeline has a clock of its own."""
+        await self._disconnect()  # a `StopFrame` has ended the last pipeline, and nothing here
+        await self._stop_leaving()
+        self._begin_output()
+        self._words.clear()
         if isinstance(setup.observer, WorkerObserver):
             setup.observer.add_observer(_TransportObserver(self._guarded(self._receive_report)))
         await super().setup(setup)
@@ -264,10 +272,13 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def cleanup(self) -> None:
         """End the tasks of the service."""
+        await self._stop_leaving()
+        await super().cleanup()
+
+    async def _stop_leaving(self) -> None:
         if self._leaving is not None:
             await self.cancel_task(self._leaving)
             self._leaving = None
-        await super().cleanup()
 
     async def _receive_connection(self, socket: ClientSocket) -> None:
         if self._names_servers_model:
