@@ -37,6 +37,7 @@ from testbed.pipecat_conversation import (
 )
 from testbed.scripted_server import Script, Step, whole
 from testbed.scripted_time import ScriptedLoop, run_scripted
+from testbed.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, OverloadedError
@@ -645,6 +646,63 @@ def test_words_before_and_after_a_long_pause_of_the_llm_are_apart() -> None:
     acts = (0.0, [begin, rest.pop(0)]), (20.0, rest), (1.0, [])
     outcome = history(spoken, *acts, text_aggregation_mode="token", response_timeout_s=3.0)
     assert outcome.server.texts[0].split() == ["a", "b.", "c", "d."]
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token"])
+@pytest.mark.parametrize("pause_s", [2.0, 6.5, 12.0])
+@pytest.mark.parametrize(("after_s", "left"), [(0.6, "a b c. d e"), (3.0, "a b c. d e f.")])
+def test_a_reply_goes_on_behind_a_pause_of_the_llm(
+    pause_s: float, after_s: float, left: str, mode: str
+) -> None:
+    """Its message is cut as exactly as one without."""
+    spoken = [
+        THREE_WORDS.steps[0],
+        Step(pause_s + 0.1, samples=21_600, words_ms=(900, 1_200, 1_500)),
+    ]
+    begin, *rest = frames_of("[|a b c. |d e f. |]")
+    acts = (
+        (0.0, [begin, rest.pop(0)]),
+        (pause_s, lambda talk: talk.push(*rest)),
+        interruption(after_s),
+        (1.0, []),
+    )
+    outcome = history(script(spoken), *acts, text_aggregation_mode=mode)
+    assert outcome.messages == [left] and not outcome.errors
+
+
+@pytest.mark.parametrize("text", ["a b c. ", ""])
+def test_a_reply_whose_end_is_missing_holds_nothing_back_for_long(text: str) -> None:
+    """An utterance behind it is heard."""
+
+    async def run() -> float:
+        async with scripted(THREE_WORDS) as talk:
+            await talk.push(LLMFullResponseStartFrame(), LLMTextFrame(text))
+            await asyncio.sleep(1.0)
+            begun_s = loop().time()
+            await talk.push(TTSSpeakFrame("x y z"))
+            await until(lambda: "x y z" in talk.server.texts[-1], "it is sent")
+            least = 30_000 if text else 10_000
+            await until(lambda: sum(talk.loudspeaker.played_samples) > least, "it is heard")
+            return loop().time() - begun_s
+
+    assert run_scripted(run()) < 7.0
+
+
+@pytest.mark.parametrize("text", ["a b c. ", "a b c", ""])
+def test_a_pipeline_that_ends_within_a_reply_says_what_was_written(text: str) -> None:
+    """It waits for no end of the reply."""
+
+    async def run() -> tuple[list[str], float]:
+        async with scripted(THREE_WORDS) as talk:
+            await talk.push(LLMFullResponseStartFrame(), LLMTextFrame(text))
+            await asyncio.sleep(0.3)
+            begun_s = loop().time()
+            await talk.push(EndFrame())
+            await talk.ended
+            return talk.messages, loop().time() - begun_s
+
+    messages, took_s = run_scripted(run())
+    assert messages == [text.strip()] * bool(text) and took_s < 5.0
 
 
 def unspoken(text: str) -> list[Frame]:

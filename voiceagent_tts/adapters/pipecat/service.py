@@ -95,6 +95,9 @@ _LEAD_S = 1.0
 program."""
 _UTTERANCE_LEAD_S = 0.3
 """How long before its playback the first audio of an utterance that follows another one is sent."""
+_LLM_PAUSE_S = 6.0
+"""How long a reply without more audio holds back what follows it, if its end does not come. Behind a
+longer pause of the LLM it goes on in a new audio context."""
 _SHORTEST_WAIT_S = 0.001
 _END_PATIENCE_S = 3.0
 """How long after its last audio the pipeline's end waits for held words: longer than it takes to
@@ -204,7 +207,7 @@ class VoiceAgentTTSService(TurnTTSService):
             push_start_frame=True,
             push_stop_frames=False,
             pause_frame_processing=False,
-            stop_frame_timeout_s=2 * response_timeout_s,
+            stop_frame_timeout_s=_LLM_PAUSE_S,
             settings=defaults,
             **kwargs,
         )
@@ -269,6 +272,13 @@ class VoiceAgentTTSService(TurnTTSService):
             setup.observer.add_observer(_TransportObserver(self._guarded(self._receive_report)))
         await super().setup(setup)
         self._leaving = self._repeat(self._let_frames_leave)
+
+    async def stop(self, frame: EndFrame) -> None:
+        """Speak what has arrived of a reply that has not ended, and disconnect."""
+        if self._clauses:
+            await self._speak(self._clauses.pop())
+        await self.on_turn_context_completed()
+        await super().stop(frame)
 
     async def cleanup(self) -> None:
         """End the tasks of the service."""

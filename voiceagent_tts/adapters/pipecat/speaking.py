@@ -503,7 +503,8 @@ class TurnTTSService(TTSService):
         await asyncio.sleep(_CHECK_INTERVAL_S)
         now_s = self._now_s()
         for turn in list(self._turns.values()):
-            if turn.awaits_audio:  # the last word may still grow, and the LLM pause
+            # The last word may still grow, and the LLM pause.
+            if turn.awaits_audio or turn.context_id in self._resuming:
                 await self._keep_audio_context(turn)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:
