@@ -308,6 +308,8 @@ def test_each_argument_of_pipecat_is_in_one_of_the_tables() -> None:
         ({"extra_headers": {"X": "a\nb"}}, InvalidRequestError, "extra_headers: .* as X, got"),
         ({"sample_rate": "24000"}, InvalidRequestError, "sample_rate: .*got '24000'"),
         ({"model": 5}, InvalidRequestError, "model: expected a string, got int"),
+        ({"settings": {"voice": "x"}}, InvalidRequestError, "settings: .*`Settings`.*got dict"),
+        ({"text_aggregator": "x"}, InvalidRequestError, "text_aggregator: expected .*, got str"),
         ({"reconnect_attempts": 2.5}, InvalidRequestError, "reconnect_attempts: .*got 2.5"),
         ({"params": {"speed": 1.2}}, TypeError, "no argument `params`; did you mean `settings`"),
         ({"base_url": "ws://tts"}, TypeError, "no argument `base_url`; did you mean `url`"),

@@ -96,8 +96,8 @@ program."""
 _UTTERANCE_LEAD_S = 0.3
 """How long before its playback the first audio of an utterance that follows another one is sent."""
 _LLM_PAUSE_S = 6.0
-"""How long a reply without more audio holds back what follows it, if its end does not come. Behind a
-longer pause of the LLM it goes on in a new audio context."""
+"""How long a reply without more audio holds back what follows it, if its end does not come. Behind
+a longer pause of the LLM it goes on in a new audio context."""
 _SHORTEST_WAIT_S = 0.001
 _END_PATIENCE_S = 3.0
 """How long after its last audio the pipeline's end waits for held words: longer than it takes to
