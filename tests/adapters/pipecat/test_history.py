@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -158,6 +159,17 @@ def test_utterances_in_a_row_have_their_own_words(
     spoken = script(audio_steps(0.0, 80, FEW), word_steps(AHEAD_S, known, FEW))
     frames = [frame for utterance in said for frame in utterance(FEW_TEXT)]
     check_words(cut(frames, spoken, after_s, loudspeaker=Loudspeaker(chunk_ms)), FEW)
+
+
+@pytest.mark.parametrize("chunk_ms", [20, 40, 100])
+def test_utterances_in_a_row_are_heard_to_the_sample(chunk_ms: int) -> None:
+    """A transport that ends one of them drops what does not fill a chunk of the next one."""
+    speaker, step = Loudspeaker(chunk_ms), Step(0.0, samples=36_821, words_ms=(0, 300))
+    acts = (0.0, sentence("a b") * 3), (8.0, [])
+    outcome = history(Script((step,), end_s=0.0), *acts, loudspeaker=speaker)
+    assert outcome.messages == ["a b"] * 3
+    sent, played = (np.count_nonzero(np.frombuffer(pcm, "<i2")) for pcm in (step.pcm, speaker.pcm))
+    assert played == 3 * sent
 
 
 def test_a_long_queue_does_not_run_ahead_of_its_sound() -> None:

@@ -261,6 +261,7 @@ class VoiceAgentTTSService(TurnTTSService):
     def _begin_output(self) -> None:
         self._playout = Playout(self._output_latency_s)
         self._output = Output(self._playout)
+        self._rest: tuple[str | None, bytes] = None, b""  # of a context's audio: less than a chunk
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays; each pipeline has a clock of its own."""
@@ -608,9 +609,12 @@ class VoiceAgentTTSService(TurnTTSService):
             frame.interruptible = frame.interruptible and started.interruptible
         match frame:
             case AudioEndFrame():
+                await self._push_rest(frame)
                 return await self._end_audio(frame)
             case TTSAudioRawFrame():
                 await self._wait_for_playback(_LEAD_S)
+                if not self._fill_chunks(frame):
+                    return None
             case TTSStartedFrame():
                 await self._begin_utterance()
                 self._started = frame
@@ -637,6 +641,29 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._commit(frame)
         if self._noise and isinstance(frame, _COMMITS):
             await self._remove_noise(frame)
+
+    def _fill_chunks(self, frame: TTSAudioRawFrame) -> bool:
+        """Leave whole chunks of the transport in `frame`, and return whether there are any.
+
+        The rest leaves with the next frame of its context. A transport that ends one utterance
+        drops what it has of a chunk of the next one.
+        """
+        context_id, rest = self._rest
+        audio = rest + frame.audio if context_id == frame.context_id else frame.audio
+        chunk_bytes = round(self._playout.chunk_s * frame.sample_rate) * BYTES_PER_SAMPLE
+        end = len(audio) // chunk_bytes * chunk_bytes
+        self._rest = frame.context_id, audio[end:]
+        frame.audio, frame.num_frames = audio[:end], end // BYTES_PER_SAMPLE
+        return bool(end)
+
+    async def _push_rest(self, end: AudioEndFrame) -> None:
+        context_id, rest = self._rest
+        self._rest = None, b""
+        if rest and context_id == end.context_id:
+            frame = TTSAudioRawFrame(rest, end.sample_rate, 1, context_id=context_id)
+            frame.interruptible = end.interruptible
+            self._output.receive(frame, self._now_s())
+            await super().push_frame(frame)
 
     async def _commit(self, stopped: TTSStoppedFrame) -> None:
         """End the message of an utterance that outlasted an interruption: its reply has ended."""
