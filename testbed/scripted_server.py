@@ -37,6 +37,7 @@ from voiceagent_tts.protocol.messages import (
     AudioMessage,
     CancelledMessage,
     ContextCancel,
+    ContextEnd,
     ContextOpen,
     ContextOpened,
     ContextText,
@@ -91,7 +92,10 @@ class Script:
 
     Attributes:
         steps: what is sent, in order.
-        end_s: when the end is sent, after the first text.
+        end_s: when the end is sent, after the first text; in `tts.v1` not before the text's own
+            end, unless it is a failure or a limit.
+        idles: whether the end comes without that of the text, as when a client sends none for long
+            (`tts.v1` only).
         cancel_s: seconds from a cancel to its confirmation; audio goes on until then.
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
         true_ms: starts of the words that are known at the end (`tts.v1` only); none if those that
@@ -109,6 +113,12 @@ class Script:
     true_ms: tuple[int, ...] = ()
     moved_after_s: float | None = None
     closed_s: float | None = None
+    idles: bool = False
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether a client ends it."""
+        return self.failure is None and self.closed_s is None and not self.idles
 
 
 def whole(words: int, *, word_ms: int = 300, end_s: float = 0.0) -> Script:
@@ -148,6 +158,8 @@ class _Voice(Protocol):
 
     async def words(self, starts_ms: tuple[int, ...]) -> None: ...
 
+    async def text_ended(self) -> None: ...
+
     async def cancelled(self) -> None: ...
 
     async def fail(self, error: VoiceAgentError) -> None: ...
@@ -174,6 +186,8 @@ class _Player:
                 played.sent.append(_now())
                 await self._voice.audio(pcm)
         await _until(played.began + self.script.end_s)
+        if self.script.needs_end:
+            await self._voice.text_ended()
         played.ended = _now()
         if self.script.failure is None:
             await self._voice.end()
@@ -212,6 +226,7 @@ class _TtsV1Voice:
         self._seq = self._sent = self._chars = 0
         self.text = ""
         """What has arrived; its words are reported."""
+        self.has_end = asyncio.Event()
         self.player: _Player | None = None
         self._stamps: list[WordTimestamp] = []
 
@@ -249,6 +264,9 @@ class _TtsV1Voice:
             for stamp, start_ms in zip(self._stamps, self.script.true_ms, strict=False)
         ]
 
+    async def text_ended(self) -> None:
+        await self.has_end.wait()
+
     async def cancelled(self) -> None:
         await self._send(
             CancelledMessage(
@@ -264,10 +282,11 @@ class _TtsV1Voice:
 
     async def end(self, reason: DoneReason | None = None) -> None:
         is_limited = self.script.closed_s is not None
+        usual: DoneReason = "limit" if is_limited else "idle" if self.script.idles else "complete"
         await self._send(
             DoneMessage(
                 context_id=self._context_id,
-                reason=reason or ("limit" if is_limited else "complete"),
+                reason=reason or usual,
                 audio_ms=0,
                 chars=self._chars if is_limited else len(self.text),
                 ttfa_ms=None,
@@ -298,6 +317,9 @@ class _CartesiaVoice:
         starts_s = [start_ms / 1000 for start_ms in starts_ms]
         times = {"words": ["w"] * len(starts_s), "start": starts_s, "end": starts_s}
         await self._say("timestamps", word_timestamps=times)
+
+    async def text_ended(self) -> None:
+        """It ends with its first message."""
 
     async def cancelled(self) -> None:
         await self.end()
@@ -407,6 +429,8 @@ class ScriptedServer:
                         else:
                             error = context_refusal(ErrorCode.CONTEXT_CLOSED, context_id)
                             await websocket.send(ErrorMessage.of(error, context_id).encode())
+                    case ContextEnd(context_id=context_id):
+                        voices[context_id].has_end.set()
                     case ContextCancel(context_id=context_id):
                         if (player := voices[context_id].player) is not None:
                             cancelling.create_task(player.cancel())
@@ -448,6 +472,9 @@ class _HttpVoice:
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         """OpenAI's API has no word times."""
+
+    async def text_ended(self) -> None:
+        """A request has all of it."""
 
     async def cancelled(self) -> None:
         """A client cancels by closing the connection."""

@@ -33,10 +33,15 @@ def checked_connection(
 
 def check_strings(**options: object) -> None:
     """Check options that are strings, or None; a message has no value, which may be secret."""
+    check_kind(str, "a string", **options)
+
+
+def check_kind(kind: type, expected: str, **options: object) -> None:
+    """Check options that are objects of `kind`, or None; a message has no value."""
     for name, value in options.items():
-        if not (value is None or isinstance(value, str)):
+        if not (value is None or isinstance(value, kind)):
             raise InvalidRequestError(
-                f"{name}: expected a string, got {type(value).__name__}",
+                f"{name}: expected {expected}, got {type(value).__name__}",
                 code=ErrorCode.INVALID_PARAM,
             )
 

@@ -492,6 +492,30 @@ def script(*words_ms: int, end_s: float = 0.0) -> Script:
     return Script((Step(0.0, samples=3 * SAMPLE_RATE_HZ, words_ms=words_ms),), end_s=end_s)
 
 
+HALVES = "One \ud83d", "\ude00 two three four five six seven eight nine ten."
+"""Tokens of an LLM server that streams UTF-16: an emoji is divided."""
+
+
+@pytest.mark.parametrize("agent", [Agent, ShoutingAgent])
+@pytest.mark.parametrize("is_aligned", [False, True])
+async def test_an_emoji_of_two_tokens_is_one_character_of_the_history(
+    make_voice: MakeVoice, is_aligned: bool, agent: type[Agent]
+) -> None:
+    """Also where LiveKit shows the tokens themselves."""
+    async with (
+        ScriptedServer(script(*WORDS_MS)).running() as server,
+        talking(
+            make_voice(server.addresses["ws"]), agent(instructions=""),
+            use_tts_aligned_transcript=is_aligned,
+        ) as conversation,
+    ):  # fmt: skip
+        spoken = await conversation.cut(1.0, *HALVES)
+        assert spoken.upper().startswith("ONE 😀 TWO THREE")
+        if agent is Agent:
+            played_s = conversation.loudspeaker.played_s
+            assert spoken.replace("😀 ", "") == first_words(played_s)
+
+
 class RoomLoudspeaker(Loudspeaker):
     """Behaves as the output of a room: after a pause it skips what it had queued, and says so."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -37,6 +38,7 @@ from testbed.pipecat_conversation import (
 )
 from testbed.scripted_server import Script, Step, whole
 from testbed.scripted_time import ScriptedLoop, run_scripted
+from testbed.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, OverloadedError
@@ -157,6 +159,17 @@ def test_utterances_in_a_row_have_their_own_words(
     spoken = script(audio_steps(0.0, 80, FEW), word_steps(AHEAD_S, known, FEW))
     frames = [frame for utterance in said for frame in utterance(FEW_TEXT)]
     check_words(cut(frames, spoken, after_s, loudspeaker=Loudspeaker(chunk_ms)), FEW)
+
+
+@pytest.mark.parametrize("chunk_ms", [20, 40, 100])
+def test_utterances_in_a_row_are_heard_to_the_sample(chunk_ms: int) -> None:
+    """A transport that ends one of them drops what does not fill a chunk of the next one."""
+    speaker, step = Loudspeaker(chunk_ms), Step(0.0, samples=36_821, words_ms=(0, 300))
+    acts = (0.0, sentence("a b") * 3), (8.0, [])
+    outcome = history(Script((step,), end_s=0.0), *acts, loudspeaker=speaker)
+    assert outcome.messages == ["a b"] * 3
+    sent, played = (np.count_nonzero(np.frombuffer(pcm, "<i2")) for pcm in (step.pcm, speaker.pcm))
+    assert played == 3 * sent
 
 
 def test_a_long_queue_does_not_run_ahead_of_its_sound() -> None:
@@ -533,6 +546,24 @@ def test_an_utterance_that_is_not_interrupted_is_of_no_later_message(
     assert outcome.messages == [*left, "x y z."]
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.29])
+def test_an_utterance_that_is_not_interrupted_before_its_first_audio_is_in_the_history(
+    after_s: float,
+) -> None:
+    """Once, and it leaves nothing to the message behind it."""
+    utterance = TTSSpeakFrame("a b c.")
+    utterance.interruptible = False
+    acts = (
+        (0.1, lambda talk: talk.push(utterance)),
+        (after_s, lambda talk: talk.push(InterruptionFrame())),
+        (3.0, reply("x y z.")),
+        (3.0, [InterruptionFrame()]),
+        (1.0, []),
+    )
+    slow = script([Step(0.3)], [replace(step, at_s=0.3) for step in THREE_WORDS.steps])
+    assert history(slow, *acts).messages == ["a b c.", "x y z."]
+
+
 @pytest.mark.parametrize("known", [0, 10])
 def test_an_utterance_that_is_not_interrupted_keeps_its_white_space(known: int) -> None:
     """Words that wait for their audio, and those that come later, belong to one message."""
@@ -627,6 +658,63 @@ def test_words_before_and_after_a_long_pause_of_the_llm_are_apart() -> None:
     acts = (0.0, [begin, rest.pop(0)]), (20.0, rest), (1.0, [])
     outcome = history(spoken, *acts, text_aggregation_mode="token", response_timeout_s=3.0)
     assert outcome.server.texts[0].split() == ["a", "b.", "c", "d."]
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token"])
+@pytest.mark.parametrize("pause_s", [2.0, 6.5, 12.0])
+@pytest.mark.parametrize(("after_s", "left"), [(0.6, "a b c. d e"), (3.0, "a b c. d e f.")])
+def test_a_reply_goes_on_behind_a_pause_of_the_llm(
+    pause_s: float, after_s: float, left: str, mode: str
+) -> None:
+    """Its message is cut as exactly as one without."""
+    spoken = [
+        THREE_WORDS.steps[0],
+        Step(pause_s + 0.1, samples=21_600, words_ms=(900, 1_200, 1_500)),
+    ]
+    begin, *rest = frames_of("[|a b c. |d e f. |]")
+    acts = (
+        (0.0, [begin, rest.pop(0)]),
+        (pause_s, lambda talk: talk.push(*rest)),
+        interruption(after_s),
+        (1.0, []),
+    )
+    outcome = history(script(spoken), *acts, text_aggregation_mode=mode)
+    assert outcome.messages == [left] and not outcome.errors
+
+
+@pytest.mark.parametrize("text", ["a b c. ", ""])
+def test_a_reply_whose_end_is_missing_holds_nothing_back_for_long(text: str) -> None:
+    """An utterance behind it is heard."""
+
+    async def run() -> float:
+        async with scripted(THREE_WORDS) as talk:
+            await talk.push(LLMFullResponseStartFrame(), LLMTextFrame(text))
+            await asyncio.sleep(1.0)
+            begun_s = loop().time()
+            await talk.push(TTSSpeakFrame("x y z"))
+            await until(lambda: "x y z" in talk.server.texts[-1], "it is sent")
+            least = 30_000 if text else 10_000
+            await until(lambda: sum(talk.loudspeaker.played_samples) > least, "it is heard")
+            return loop().time() - begun_s
+
+    assert run_scripted(run()) < 7.0
+
+
+@pytest.mark.parametrize("text", ["a b c. ", "a b c", ""])
+def test_a_pipeline_that_ends_within_a_reply_says_what_was_written(text: str) -> None:
+    """It waits for no end of the reply."""
+
+    async def run() -> tuple[list[str], float]:
+        async with scripted(THREE_WORDS) as talk:
+            await talk.push(LLMFullResponseStartFrame(), LLMTextFrame(text))
+            await asyncio.sleep(0.3)
+            begun_s = loop().time()
+            await talk.push(EndFrame())
+            await talk.ended
+            return talk.messages, loop().time() - begun_s
+
+    messages, took_s = run_scripted(run())
+    assert messages == [text.strip()] * bool(text) and took_s < 5.0
 
 
 def unspoken(text: str) -> list[Frame]:

@@ -144,7 +144,10 @@ def test_a_turn_resumes_after_a_loss(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("first", "response_timeout_s"),
-    [(replace(whole(3, end_s=0.9), closed_s=0.3), 10.0), (whole(3, end_s=0.2), 3.0)],
+    [
+        (replace(whole(3, end_s=0.9), closed_s=0.3), 10.0),
+        (replace(whole(3, end_s=0.2), idles=True), 3.0),
+    ],
     ids=["at its limit", "idle"],
 )
 def test_a_reply_goes_on_past_a_context_that_has_ended(
@@ -172,7 +175,7 @@ def test_text_that_arrives_while_a_context_ends_is_spoken(
     method = getattr(VoiceAgentTTSService, name)
 
     async def run() -> list[str]:
-        async with scripted(HALF, first=[whole(3, end_s=0.3)]) as talk:
+        async with scripted(HALF, first=[replace(whole(3, end_s=0.3), idles=True)]) as talk:
 
             async def delayed(service: Any, *args: Any) -> None:
                 has_ended = isinstance(args[0], DoneMessage) or (

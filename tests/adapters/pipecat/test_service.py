@@ -8,7 +8,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pipecat.frames.frames import MetricsFrame, TTSSpeakFrame, TTSUpdateSettingsFrame
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    MetricsFrame,
+    StopFrame,
+    TTSSpeakFrame,
+    TTSUpdateSettingsFrame,
+)
 from pipecat.metrics.metrics import (
     ProcessingMetricsData,
     TextAggregationMetricsData,
@@ -141,6 +148,25 @@ async def test_a_server_that_comes_later_is_found(free_port: int) -> None:
     remedy = "start one with `voiceagent-tts serve`"
     refusal = f"no server at 127.0.0.1:{free_port}; {remedy}"
     assert events[0] == refusal and events[-2:] == ["connected", "disconnected"]
+
+
+@pytest.mark.parametrize("end", [EndFrame, StopFrame])
+async def test_a_service_speaks_in_one_pipeline_after_another(
+    server: RunningServer, end: type[Frame]
+) -> None:
+    """As Pipecat's own services do; nothing of the first one is left."""
+    speaker = service(server)
+    for text in ("Yes, I can.", "And so on."):
+        async with talking(speaker) as talk:
+            await talk.push(*reply(text))
+            await talk.played(0.1)
+            assert await talk.spoken() == text
+            await talk.push(end())
+            await asyncio.wait_for(talk.ended, PATIENCE_S)
+            assert not talk.errors
+        await until(lambda: len(server.state.sessions) == (end is StopFrame), "it has left")
+    await speaker.cleanup()
+    await until(lambda: not server.state.sessions, "no socket is left")
 
 
 async def test_a_warning_of_the_server_is_logged_once(
@@ -292,6 +318,8 @@ def test_each_argument_of_pipecat_is_in_one_of_the_tables() -> None:
         ({"extra_headers": {"X": "a\nb"}}, InvalidRequestError, "extra_headers: .* as X, got"),
         ({"sample_rate": "24000"}, InvalidRequestError, "sample_rate: .*got '24000'"),
         ({"model": 5}, InvalidRequestError, "model: expected a string, got int"),
+        ({"settings": {"voice": "x"}}, InvalidRequestError, "settings: .*`Settings`.*got dict"),
+        ({"text_aggregator": "x"}, InvalidRequestError, "text_aggregator: expected .*, got str"),
         ({"reconnect_attempts": 2.5}, InvalidRequestError, "reconnect_attempts: .*got 2.5"),
         ({"params": {"speed": 1.2}}, TypeError, "no argument `params`; did you mean `settings`"),
         ({"base_url": "ws://tts"}, TypeError, "no argument `base_url`; did you mean `url`"),

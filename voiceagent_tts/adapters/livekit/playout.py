@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from livekit.agents.voice import io
 
-from voiceagent_tts.adapters.turn import TurnWord, audible_at, heard_samples
+from voiceagent_tts.adapters.turn import TurnWord, WholeCharacters, audible_at, heard_samples
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, ms_to_samples
 
 if TYPE_CHECKING:
@@ -239,6 +239,8 @@ class _Watch:
         playing = self._playing
         if not playing:
             return
+        if event.synchronized_transcript:  # without alignment, LiveKit shows the LLM's own tokens
+            event.synchronized_transcript = WholeCharacters().add(event.synchronized_transcript)
         shown = (event.synchronized_transcript or "").rstrip()
         # What a task beside the reply's speaks, and plays elsewhere, may stand before it.
         playout = next((each for each in playing if each.text.startswith(shown)), playing[0])

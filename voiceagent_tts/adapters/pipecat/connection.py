@@ -60,7 +60,7 @@ class Connection:
         self.is_ready = asyncio.Event()
         """Whether contexts can be opened."""
         self.is_closed = False
-        """Whether the service has disconnected, which is final."""
+        """Whether the service has disconnected; only the next pipeline connects again."""
         self._owner = owner
         self._url = url
         self._headers = headers
@@ -73,6 +73,7 @@ class Connection:
 
     async def connect(self) -> None:
         """Try once to connect; all further attempts follow in the background."""
+        self.is_closed = False
         await self._try_to_connect(time.monotonic())
         self._begin_to_keep(self._attempts)
 
@@ -95,7 +96,7 @@ class Connection:
                 await asyncio.sleep(_RECONNECT_WAIT_S)
 
     async def aclose(self) -> None:
-        """Close the sockets for good; idempotent."""
+        """Close the sockets until `connect` is called; idempotent."""
         self.is_closed = True
         if self._keeping is not None:
             self._keeping.cancel()

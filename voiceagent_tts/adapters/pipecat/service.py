@@ -95,6 +95,9 @@ _LEAD_S = 1.0
 program."""
 _UTTERANCE_LEAD_S = 0.3
 """How long before its playback the first audio of an utterance that follows another one is sent."""
+_LLM_PAUSE_S = 6.0
+"""How long a reply without more audio holds back what follows it, if its end does not come. Behind
+a longer pause of the LLM it goes on in a new audio context."""
 _SHORTEST_WAIT_S = 0.001
 _END_PATIENCE_S = 3.0
 """How long after its last audio the pipeline's end waits for held words: longer than it takes to
@@ -204,7 +207,7 @@ class VoiceAgentTTSService(TurnTTSService):
             push_start_frame=True,
             push_stop_frames=False,
             pause_frame_processing=False,
-            stop_frame_timeout_s=2 * response_timeout_s,
+            stop_frame_timeout_s=_LLM_PAUSE_S,
             settings=defaults,
             **kwargs,
         )
@@ -227,8 +230,8 @@ class VoiceAgentTTSService(TurnTTSService):
         self._releasing = asyncio.Lock()
         self._register_event_handler("on_words")
         self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
-        self._playout = Playout(output_latency_s)
-        self._output = Output(self._playout)
+        self._output_latency_s = output_latency_s
+        self._begin_output()
         self._names_servers_model = defaults.model is None  # in metrics
         self._check(defaults)
 
@@ -255,19 +258,38 @@ class VoiceAgentTTSService(TurnTTSService):
         """The current settings, for reading; a `TTSUpdateSettingsFrame` changes them."""
         return cast("VoiceAgentTTSSettings", super().settings)
 
+    def _begin_output(self) -> None:
+        self._playout = Playout(self._output_latency_s)
+        self._output = Output(self._playout)
+        self._rest: tuple[str | None, bytes] = None, b""  # of a context's audio: less than a chunk
+
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Connect, and watch what the transport plays."""
+        """Connect, and watch what the transport plays; each pipeline has a clock of its own."""
+        await self._disconnect()  # a `StopFrame` has ended the last pipeline, and nothing here
+        await self._stop_leaving()
+        self._begin_output()
+        self._words.clear()
         if isinstance(setup.observer, WorkerObserver):
             setup.observer.add_observer(_TransportObserver(self._guarded(self._receive_report)))
         await super().setup(setup)
         self._leaving = self._repeat(self._let_frames_leave)
 
+    async def stop(self, frame: EndFrame) -> None:
+        """Speak what has arrived of a reply that has not ended, and disconnect."""
+        if self._clauses:
+            await self._speak(self._clauses.pop())
+        await self.on_turn_context_completed()
+        await super().stop(frame)
+
     async def cleanup(self) -> None:
         """End the tasks of the service."""
+        await self._stop_leaving()
+        await super().cleanup()
+
+    async def _stop_leaving(self) -> None:
         if self._leaving is not None:
             await self.cancel_task(self._leaving)
             self._leaving = None
-        await super().cleanup()
 
     async def _receive_connection(self, socket: ClientSocket) -> None:
         if self._names_servers_model:
@@ -334,7 +356,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Such a turn belongs to a reply that only calls a function, for example.
         """
-        context_id = self._text_contexts.pop(super().create_context_id(), None)
+        context_id = self._pop_text_context()
         await super().on_turn_context_completed()
         if context_id and self.audio_context_available(context_id):
             await self.flush_audio(context_id)
@@ -482,7 +504,10 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         self._not_interrupted = {*self.get_audio_contexts(), self._text_context_id}
         started, now_s = self._started, self._now_s()
-        if started is None or started.interruptible or not self._playout.lead_s(now_s):
+        if started is None or started.interruptible:
+            return
+        awaits_audio = self.audio_context_available(started.context_id or "")
+        if not (awaits_audio or self._playout.lead_s(now_s)):
             return
         again = replace(started)
         again.interruptible, again.pts = False, round(now_s * 1e9)  # by the clock, ahead of audio
@@ -584,9 +609,12 @@ class VoiceAgentTTSService(TurnTTSService):
             frame.interruptible = frame.interruptible and started.interruptible
         match frame:
             case AudioEndFrame():
+                await self._push_rest(frame)
                 return await self._end_audio(frame)
             case TTSAudioRawFrame():
                 await self._wait_for_playback(_LEAD_S)
+                if not self._fill_chunks(frame):
+                    return None
             case TTSStartedFrame():
                 await self._begin_utterance()
                 self._started = frame
@@ -613,6 +641,29 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._commit(frame)
         if self._noise and isinstance(frame, _COMMITS):
             await self._remove_noise(frame)
+
+    def _fill_chunks(self, frame: TTSAudioRawFrame) -> bool:
+        """Leave whole chunks of the transport in `frame`, and return whether there are any.
+
+        The rest leaves with the next frame of its context. A transport that ends one utterance
+        drops what it has of a chunk of the next one.
+        """
+        context_id, rest = self._rest
+        audio = rest + frame.audio if context_id == frame.context_id else frame.audio
+        chunk_bytes = round(self._playout.chunk_s * frame.sample_rate) * BYTES_PER_SAMPLE
+        end = len(audio) // chunk_bytes * chunk_bytes
+        self._rest = frame.context_id, audio[end:]
+        frame.audio, frame.num_frames = audio[:end], end // BYTES_PER_SAMPLE
+        return bool(end)
+
+    async def _push_rest(self, end: AudioEndFrame) -> None:
+        context_id, rest = self._rest
+        self._rest = None, b""
+        if rest and context_id == end.context_id:
+            frame = TTSAudioRawFrame(rest, end.sample_rate, 1, context_id=context_id)
+            frame.interruptible = end.interruptible
+            self._output.receive(frame, self._now_s())
+            await super().push_frame(frame)
 
     async def _commit(self, stopped: TTSStoppedFrame) -> None:
         """End the message of an utterance that outlasted an interruption: its reply has ended."""

@@ -10,7 +10,7 @@ from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
-from voiceagent_tts.adapters.options import unknown_options
+from voiceagent_tts.adapters.options import check_kind, unknown_options
 from voiceagent_tts.protocol.client_connection import VoiceOptions
 from voiceagent_tts.protocol.messages import LexiconEntries
 
@@ -119,8 +119,10 @@ def check_aggregator(aggregator: BaseTextAggregator | None) -> None:
     """Check that `aggregator` passes on texts in which words can be found.
 
     Raises:
+        InvalidRequestError: it is none of Pipecat's aggregators.
         ValueError: it passes tokens on.
     """
+    check_kind(BaseTextAggregator, "a text aggregator", text_aggregator=aggregator)
     if aggregator is not None and aggregator.aggregation_type == TextType.TOKEN:
         raise ValueError(
             "expected a text_aggregator of sentences, got one of tokens; "
@@ -134,8 +136,10 @@ def checked_settings(settings: TTSSettings) -> VoiceAgentTTSSettings:
     In `extra` it would take precedence over a later change of the field.
 
     Raises:
+        InvalidRequestError: `settings` are none of a service.
         ValueError: a field or an option in `extra` is unknown.
     """
+    check_kind(TTSSettings, "`Settings` of a service", settings=settings)
     given = settings.given_fields()
     names = {name for name, value in given.items() if value is not None}
     if unknown := sorted(names - settings.extra.keys() - {*_ARGUMENTS}):

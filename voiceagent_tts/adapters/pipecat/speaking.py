@@ -388,6 +388,10 @@ class TurnTTSService(TTSService):
         """The audio context of the text of the reply that has begun; None outside of a reply."""
         return self._text_contexts.get(super().create_context_id())
 
+    def _pop_text_context(self) -> str | None:
+        """The audio context of the text of a reply that ends; None outside of a reply."""
+        return self._text_contexts.pop(super().create_context_id(), None)
+
     def _move_text_from(self, context_id: str) -> None:
         """Speak the text that follows in a reply in a new audio context."""
         for first, current in self._text_contexts.items():
@@ -499,7 +503,8 @@ class TurnTTSService(TTSService):
         await asyncio.sleep(_CHECK_INTERVAL_S)
         now_s = self._now_s()
         for turn in list(self._turns.values()):
-            if turn.awaits_audio:  # the last word may still grow, and the LLM pause
+            # The last word may still grow, and the LLM pause.
+            if turn.awaits_audio or turn.context_id in self._resuming:
                 await self._keep_audio_context(turn)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:
