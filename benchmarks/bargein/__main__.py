@@ -23,11 +23,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 import typer
 from rich.console import Console
 
-from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, chosen_conditions
+from benchmarks.bargein.conditions import (
+    MAIN,
+    Condition,
+    ServerSpec,
+    chosen_conditions,
+    kill_engine,
+)
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.common.report import provenance, publish
 from testbed.server_process import read_metrics
@@ -70,14 +75,6 @@ def busy_loops(count: int) -> Iterator[None]:
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield
-
-
-def kill_engine(server_pid: int) -> None:
-    """Send SIGKILL to the engine processes of a server; the server restarts them."""
-    for process in psutil.Process(server_pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if os.getsid(process.pid) == process.pid:  # the server gives only engines a session
-                process.kill()
 
 
 @contextlib.asynccontextmanager

@@ -3,10 +3,14 @@
 This module knows no agent framework.
 """
 
+import contextlib
 import json
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import psutil
 
 from testbed.throttled import VARIABLE
 from voiceagent_tts.plugins.bench.bargein import conditions as bench
@@ -128,3 +132,14 @@ def chosen_conditions(*, is_quick: bool, only: str) -> list[Condition]:
         chosen = [condition for condition in chosen if condition.is_quick or only]
         return [replace(condition, cuts=condition.together) for condition in chosen]
     return chosen
+
+
+def kill_engine(server_pid: int) -> None:
+    """Send SIGKILL to the engine processes of a server; the server restarts them.
+
+    The processes of sessions load this by its name, which they cannot do of a program.
+    """
+    for process in psutil.Process(server_pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == process.pid:  # the server gives only engines a session
+                process.kill()

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks.bargein.__main__ import complaints_about, run
-from benchmarks.bargein.conditions import BUSY_LOOPS, MAIN, Condition, chosen_conditions
+from benchmarks.bargein.conditions import (
+    BUSY_LOOPS,
+    MAIN,
+    Condition,
+    chosen_conditions,
+    kill_engine,
+)
 from benchmarks.bargein.stock import stock_services
 from benchmarks.bargein.truth import Speech, heard_of, trace
 from testbed.papers import ROOT, table_rows
@@ -88,6 +94,11 @@ def test_a_reply_that_another_context_went_on_with_is_put_together(cut: int, res
     begun_before = -(-cut // WORD_SAMPLES)
     heard = heard_of(REPLY, played, [second, first])
     assert heard.begun == frozenset(range(max(expected, begun_before)))
+
+
+def test_a_session_can_load_what_kills_an_engine() -> None:
+    """Its process cannot load a program's functions, as the parent's `__main__` is not its own."""
+    assert kill_engine.__module__ == "benchmarks.bargein.conditions"
 
 
 # What the documents say
