@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -240,6 +241,7 @@ def _become(request: dict[str, Any]) -> None:
         Following(*request["follows"])()
     for limit, numbers in zip(_LIMITS, request["limits"], strict=True):
         resource.setrlimit(limit, numbers)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # pytest may run under nohup, which ignores it
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])

@@ -339,6 +339,7 @@ async def test_a_bad_path_is_told_by_its_setting_with_a_remedy(
     (tmp_path / "closed").chmod(0)
     tmp_path.chmod(0o755)
     path = str(tmp_path / PLACES[kind])
+    monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {"jobs_storage": "folder", "redis": "redis://127.0.0.1:1", "port": 0}
     given |= {setting: path}
     given |= {"ssl_certfile": READABLE} if setting == "ssl_keyfile" else {}
