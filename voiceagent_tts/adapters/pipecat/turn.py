@@ -117,15 +117,17 @@ class PipecatTurn(Turn):
     def commit(self, words: list[TurnWord]) -> list[SpokenWord]:
         """The text up to each of `words`, as Pipecat commits it.
 
-        Tags after the last word belong to no word; they enter the history when all audio is played.
+        Tags after the last word belong to no word, and a context that has lost its text may have
+        spoken words that it has not timed; they enter the history when all its audio is played.
         """
         commits: list[SpokenWord] = []
         for word in words:
             pieces = _pieces(self.text[self._committed_chars : word.char_end])
             commits += [SpokenWord(text, word) for text in pieces]
             self._committed_chars, self._has_noise = word.char_end, False
-        tags = self.text[self._committed_chars : self.spoken_char_end].strip()
-        if tags and self.record is None:
+        if self.record is None and self._committed_chars < self.spoken_char_end:
+            untimed = _pieces(self.text[self._committed_chars : self.spoken_char_end])
+            position_s = self.samples / SAMPLE_RATE_HZ
+            commits += [SpokenWord(text, position_s=position_s) for text in untimed]
             self._committed_chars = self.spoken_char_end
-            commits.append(SpokenWord(tags, position_s=self.samples / SAMPLE_RATE_HZ))
         return commits
