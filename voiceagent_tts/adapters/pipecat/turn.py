@@ -3,6 +3,7 @@
 Decides which words can be heard in the audio that has arrived.
 """
 
+import re
 import unicodedata
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from voiceagent_tts.adapters.turn import Turn, TurnWord, audible_at
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import OpenOptions
 from voiceagent_tts.text.words import is_spoken
+
+_LAST_TOKEN = re.compile(r"\S+\Z")
 
 
 def _is_reported(piece: str) -> bool:
@@ -125,9 +128,16 @@ class PipecatTurn(Turn):
             pieces = _pieces(self.text[self._committed_chars : word.char_end])
             commits += [SpokenWord(text, word) for text in pieces]
             self._committed_chars, self._has_noise = word.char_end, False
-        if self.record is None and self._committed_chars < self.spoken_char_end:
-            untimed = _pieces(self.text[self._committed_chars : self.spoken_char_end])
-            position_s = self.samples / SAMPLE_RATE_HZ
-            commits += [SpokenWord(text, position_s=position_s) for text in untimed]
-            self._committed_chars = self.spoken_char_end
+        if self.record is None:
+            untimed, position_s = self._untimed, self.samples / SAMPLE_RATE_HZ
+            commits += [SpokenWord(text, position_s=position_s) for text in _pieces(untimed)]
+            self._committed_chars += len(untimed)
         return commits
+
+    @property
+    def _untimed(self) -> str:
+        """What the contexts have spoken after the last word, up to white space: no part of one."""
+        end = self.spoken_char_end
+        text = self.text[self._committed_chars : end]
+        goes_on = bool(self.text[end : end + 1].strip())
+        return _LAST_TOKEN.sub("", text) if goes_on else text
