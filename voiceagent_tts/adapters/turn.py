@@ -412,7 +412,7 @@ class Turn:
                 return self.finish_context(event.chars)
             case DoneMessage(reason="limit") if self._broken_off()[1]:
                 return self.break_off_context()
-            case DoneMessage():
+            case DoneMessage():  # also at a limit without a word: the next one would end as it did
                 raise EngineError(f"the server ended a turn: {event.reason}")
             case _:
                 pass
