@@ -336,11 +336,13 @@ def test_what_a_context_leaves_depends_on_why_it_ended(reason: DoneReason, rest:
     assert turn.rest == rest and turn.record is None
 
 
-def test_a_context_that_ended_otherwise_has_failed() -> None:
-    """The host decides whether another one speaks the rest."""
+@pytest.mark.parametrize("reason", ["error", "limit"])
+def test_a_context_that_ended_otherwise_has_failed(reason: DoneReason) -> None:
+    """Also one that spoke no word up to its limit; the host decides whether another one tries."""
     turn = Turn("turn", OpenOptions())
     turn.append("One two three four", 0.0)
     start(turn, split_words(turn.text)).state = WireState.ENDED
-    with pytest.raises(EngineError, match="the server ended a turn: error"):
-        turn.receive(done("error", 0), 0.0)
+    receive(turn, 100)
+    with pytest.raises(EngineError, match=f"the server ended a turn: {reason}"):
+        turn.receive(done(reason, 0), 0.0)
     assert turn.record is not None

@@ -35,9 +35,8 @@ from voiceagent_tts.protocol.client_connection import (
     Inbox,
     OpenOptions,
     error_of,
-    timestamps_of,
 )
-from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, WordsMessage
+from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples
@@ -411,9 +410,9 @@ class Turn:
                 raise error_of(event)
             case DoneMessage(reason="complete" | "idle"):
                 return self.finish_context(event.chars)
-            case DoneMessage(reason="limit"):
+            case DoneMessage(reason="limit") if self._broken_off()[1]:
                 return self.break_off_context()
-            case DoneMessage():
+            case DoneMessage():  # also at a limit without a word: the next one would end as it did
                 raise EngineError(f"the server ended a turn: {event.reason}")
             case _:
                 pass
@@ -425,15 +424,15 @@ class Turn:
         end_offset = audio.sample_offset + len(audio.pcm) // BYTES_PER_SAMPLE
         self.context_samples = end_offset * SAMPLE_RATE_HZ // self.record.audio.sample_rate
 
-    def words_of(self, message: WordsMessage) -> list[WordTimestamp]:
-        """The words of a message of the current context, at their positions in the turn."""
+    def placed(self, words: Iterable[WordTimestamp]) -> list[WordTimestamp]:
+        """Words of the current context, at their positions in the turn."""
         start = self.spoken_char_end
         return [
             replace(
                 timestamp.later(self.context_start),
                 word=Word(word.text, start + word.char_start, start + word.char_end),
             )
-            for timestamp in timestamps_of(message)
+            for timestamp in words
             for word in [timestamp.word]
         ]
 
@@ -476,17 +475,20 @@ class Turn:
             The context's last words that are audible; words that the server has not timed have
             estimated times. If the context has lost its text, those that it had spoken before.
         """
-        assert self.record is not None
-        record, spoken_chars = self.record, self.record.spoken_chars
-        known = record.words
-        if spoken_chars is None:
-            words = all_words(masked_text(record), known, self._earliest_sample)
-            spoken_chars = resume_position(words, len(known), self.context_samples)
-            known = words
-        words = self._return(known, is_audible=True)
+        words, spoken_chars = self._broken_off()
+        returned = self._return(words, is_audible=True)
         self._count_attempt(spoken_chars)
         self.close_context(self.spoken_char_end + spoken_chars)
-        return words
+        return returned
+
+    def _broken_off(self) -> tuple[list[WordTimestamp], int]:
+        """The words of the current context if it ends now, and how much of its text is spoken."""
+        assert self.record is not None
+        known, spoken_chars = self.record.words, self.record.spoken_chars
+        if spoken_chars is not None:
+            return known, spoken_chars
+        words = all_words(masked_text(self.record), known, self._earliest_sample)
+        return words, resume_position(words, len(known), self.context_samples)
 
     def _earliest_sample(self, word: Word) -> int:
         """Where in the current context's audio a word can begin: after what came before its text.

@@ -191,10 +191,17 @@ async def test_a_reply_is_whole_after_as_many_deaths_as_livekit_retries(
         assert all(recoverable(conversation.errors))
 
 
-async def test_an_engine_that_dies_at_a_word_ends_the_reply(make_voice: MakeVoice) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [_dies(0.02, samples=480), replace(_dies(0.02, samples=480), failure=None, closed_s=0.0)],
+    ids=["it dies", "its audio is too long"],
+)
+async def test_a_context_that_ends_at_a_word_each_time_ends_the_reply(
+    make_voice: MakeVoice, script: Script
+) -> None:
     """Sound before the word, as the silence of a break, is no progress: attempts are limited."""
     async with (
-        ScriptedServer(_dies(0.02, samples=480)).running() as server,
+        ScriptedServer(script).running() as server,
         talking(make_voice(server.addresses["ws"])) as conversation,
     ):
         await conversation.spoken("Internationally.")

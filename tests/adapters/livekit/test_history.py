@@ -734,6 +734,23 @@ async def test_the_words_joined_are_the_text(
     assert times == sorted(map(seconds, times))
 
 
+async def test_the_words_have_the_best_times_known_when_the_audio_begins(
+    make_voice: MakeVoice,
+) -> None:
+    """Some servers find better times before they send any audio."""
+    audio = Step(0.2, samples=SAMPLE_RATE_HZ)
+    spoken = Script(
+        (Step(0.0, words_ms=(0, 200)), audio), end_s=0.2, true_ms=(100, 600), moved_after_s=0.1
+    )
+    async with (
+        ScriptedServer(spoken).running() as server,
+        make_voice(server.addresses["ws"]).stream() as stream,
+    ):
+        stream.push_text("One two")
+        stream.end_input()
+        assert [piece.start_time for piece in await pieces_of(stream)] == [0.1, 0.6]
+
+
 async def test_a_reply_longer_than_the_server_takes_at_once_is_whole(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:

@@ -41,7 +41,7 @@ from testbed.scripted_time import ScriptedLoop, run_scripted
 from testbed.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import EngineError, OverloadedError
+from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.text.words import split_words
 
 WORD_MS = 300
@@ -785,6 +785,21 @@ def test_a_pronunciation_is_said_and_the_history_has_the_word() -> None:
     assert outcome.messages == ["Take Metformin, now."]
     assert '<phoneme alphabet="ipa" ph="mɛtˈfɔɹmɪn">' in outcome.server.texts[0]
     assert outcome.server.opened[0].markup
+
+
+@pytest.mark.parametrize("spoken_chars", [3, 5, 8])
+def test_words_of_a_text_that_is_lost_are_in_the_history_once(spoken_chars: int) -> None:
+    """As the LLM wrote them, also those of which the server had sent no time."""
+
+    async def unmarked(text: str, _: str) -> str:
+        return text.replace("*", "")
+
+    failure = EngineError("lost", code=ErrorCode.TEXT_LOST, spoken_chars=spoken_chars)
+    lost = Script((Step(0.0, samples=21_600, words_ms=(0,)),), end_s=0.1, failure=failure)
+    acts = (0.0, reply("*a* b c, d e *f*.")), (6.0, [])
+    outcome = history(whole(6), *acts, first=[lost], text_transforms=[("*", unmarked)])
+    assert outcome.messages == ["*a* b c, d e *f*."] and not outcome.errors
+    assert outcome.server.texts[-1] == "a b c, d e f."[spoken_chars:]
 
 
 # Tokens that are passed on.

@@ -166,6 +166,15 @@ def test_a_reply_goes_on_past_a_context_that_has_ended(
     assert outcome.server.texts[-1].split() == ["d", "e", "f."]
 
 
+def test_text_that_comes_after_the_limit_of_a_context_is_the_same_utterance() -> None:
+    """All text so far was spoken when the context ended, and the LLM had not written the rest."""
+    first = replace(whole(2, end_s=0.3), closed_s=0.2)
+    acts = (0.0, begin("a b. ")), (1.0, end("c d.")), (4.0, [])
+    outcome = history(HALF, *acts, first=[first])
+    assert outcome.messages == ["a b. c d."] and not outcome.errors
+    assert len(outcome.server.texts) == 2 and len(outcome.played_samples) == 1
+
+
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_text_that_arrives_while_a_context_ends_is_spoken(
     monkeypatch: pytest.MonkeyPatch, is_heard: bool
@@ -254,6 +263,8 @@ FAILURES: dict[str, tuple[list[Script], list[tuple[float, Act]], list[str], Erro
                     ErrorCode.INVALID_VOICE, ErrorCategory.UNKNOWN),
     "dies at one word": ([*IN_ONE_WORD, *IN_ONE_WORD[:1]], [], [],
                          ErrorCode.ENGINE_ERROR, ErrorCategory.SERVER),
+    "no word up to the limit": ([replace(IN_ONE_WORD[0], failure=None, closed_s=0.0)] * 4, [], [],
+                                ErrorCode.ENGINE_ERROR, ErrorCategory.SERVER),
     "text lost": ([LOSES_ITS_TEXT] * 2, [], [], ErrorCode.TEXT_LOST, ErrorCategory.SERVER),
     "silent": ([BROKEN_OFF, SILENT], [], ["a b c"],
                ErrorCode.ENGINE_ERROR, ErrorCategory.SERVER),

@@ -93,6 +93,18 @@ def test_words_that_were_noise_are_spoken_again_and_committed_once() -> None:
     assert turn.noise == ""
 
 
+def test_words_that_were_never_timed_are_committed_where_their_audio_ends() -> None:
+    """Of three that a context had spoken before it lost its text, it had timed one."""
+    turn = new_turn()
+    speak(turn, 300)
+    assert turn.record is not None
+    turn.record.spoken_chars = turn.record.words[2].word.char_end
+    turn.record.words = turn.record.words[:1]
+    words = turn.commit(turn.break_off_context())
+    assert timed(words) == [("two,", 0.3), ("three,", 0.3)]
+    assert [word.text for word in speak(turn, 700)] == ["four,", "five."]
+
+
 @given(st.integers(0, 4000), st.sampled_from([8000, 24_000, 48_000]))
 def test_words_without_their_audio_are_not_committed(received_ms: int, rate_hz: int) -> None:
     """A word counts from its first 20 ms on; the next context starts after the last whole one."""

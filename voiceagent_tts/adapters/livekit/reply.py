@@ -49,6 +49,7 @@ from voiceagent_tts.protocol.client_connection import (
     ClientEvent,
     OpenOptions,
     VoiceOptions,
+    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
@@ -159,7 +160,6 @@ class Reply:
         self._opened_at = 0.0  # when the server context that speaks was opened
         self._resume_at: float | None = None  # when the next attempt to resume begins
         self._error: APIError | None = None
-        self._unshown: list[WordTimestamp] = []  # words that have come ahead of all audio
         self._shown_char_end = 0  # of the text that LiveKit has
         self._shown_s = 0.0  # the latest time that LiveKit has
 
@@ -262,20 +262,20 @@ class Reply:
                 pass  # of an abandoned context
 
     async def _receive_event(self, event: ClientEvent) -> None:
-        samples = self._turn.samples
+        samples, was_audible = self._turn.samples, self.is_audible
         words = self._turn.receive(event, time.monotonic())
         match event:
             case ClientAudio():
                 self._play(event.pcm, self._turn.samples - samples)
+                if not was_audible and self._turn.record is not None:
+                    self._show_ahead(self._turn.placed(self._turn.record.words))
             case WordsMessage():
-                self._unshown += self._turn.words_of(event)
-                self._on_words(self._turn.context_id, self._turn.words_of(event))
+                placed = self._turn.placed(timestamps_of(event))
+                self._on_words(self._turn.context_id, placed)
+                if was_audible:
+                    self._show_ahead(placed)
             case _:
                 pass
-        if self.is_audible:  # ahead of their audio, so that no transcript is late
-            for each in self._unshown:
-                self._show_word(each.word.char_end, each)
-            self._unshown.clear()
         self._add(words)
         if isinstance(event, DoneMessage):
             if event.reason == "limit":
@@ -331,6 +331,11 @@ class Reply:
         self._playout.words += words
         for word in words:
             self._show_word(word.char_end, word.timestamp.later(word.context_start))
+
+    def _show_ahead(self, words: list[WordTimestamp]) -> None:
+        """Show words ahead of their audio, so that no transcript is late."""
+        for each in words:
+            self._show_word(each.word.char_end, each)
 
     def _show_word(self, char_end: int, times: WordTimestamp) -> None:
         # White space goes with the word before it, so that no transcript begins with any.
@@ -388,7 +393,6 @@ class Reply:
 
     def _leave_context(self) -> None:
         has_lost_text = self._turn.has_lost_text
-        self._unshown.clear()
         self._add(self._turn.break_off_context())
         if has_lost_text:
             self._playout.forget_after(self._turn.spoken_char_end)

@@ -37,6 +37,7 @@ from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, V
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
+    timestamps_of,
 )
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
@@ -321,7 +322,11 @@ class TurnTTSService(TTSService):
                 # whose audio breaks off before it is audible is not committed.
                 await self._queue_audio(turn, event.pcm)
             case WordsMessage():
-                await self._call_event_handler("on_words", turn.context_id, turn.words_of(event))
+                placed = turn.placed(timestamps_of(event))
+                await self._call_event_handler("on_words", turn.context_id, placed)
+            case DoneMessage(reason="limit"):
+                await self._speak_on(turn, words)
+                return
             case DoneMessage():
                 await self._finish_context(turn, words)
                 return
@@ -404,11 +409,17 @@ class TurnTTSService(TTSService):
         if turn.record is None:
             return  # the turn was interrupted
         turn.abandon_context()
-        words = turn.commit(turn.break_off_context())
-        if turn.rest.strip() or not error.is_retryable:
+        await self._speak_on(turn, turn.commit(turn.break_off_context()), error)
+
+    async def _speak_on(
+        self, turn: PipecatTurn, words: list[SpokenWord], error: VoiceAgentError | None = None
+    ) -> None:
+        """Commit the last words of a context that broke off, and speak the rest, now or later."""
+        has_failed = error is not None and not error.is_retryable
+        if turn.rest.strip() or has_failed:
             self._resume_turn(turn, error)  # before the next `await`, as in `_finish_context`
         await self._add_words(turn.context_id, words)
-        if not turn.rest.strip() and error.is_retryable and turn.state is TurnState.FINISHING:
+        if not turn.rest.strip() and not has_failed and turn.state is TurnState.FINISHING:
             await self._complete_turn(turn)
 
     def _resume_turn(self, turn: PipecatTurn, error: VoiceAgentError | None = None) -> None:

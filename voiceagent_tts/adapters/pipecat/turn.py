@@ -3,6 +3,7 @@
 Decides which words can be heard in the audio that has arrived.
 """
 
+import re
 import unicodedata
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from voiceagent_tts.adapters.turn import Turn, TurnWord, audible_at
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import OpenOptions
 from voiceagent_tts.text.words import is_spoken
+
+_LAST_TOKEN = re.compile(r"\S+\Z")
 
 
 def _is_reported(piece: str) -> bool:
@@ -117,15 +120,24 @@ class PipecatTurn(Turn):
     def commit(self, words: list[TurnWord]) -> list[SpokenWord]:
         """The text up to each of `words`, as Pipecat commits it.
 
-        Tags after the last word belong to no word; they enter the history when all audio is played.
+        Tags after the last word belong to no word, and a context that has lost its text may have
+        spoken words that it has not timed; they enter the history when all its audio is played.
         """
         commits: list[SpokenWord] = []
         for word in words:
             pieces = _pieces(self.text[self._committed_chars : word.char_end])
             commits += [SpokenWord(text, word) for text in pieces]
             self._committed_chars, self._has_noise = word.char_end, False
-        tags = self.text[self._committed_chars : self.spoken_char_end].strip()
-        if tags and self.record is None:
-            self._committed_chars = self.spoken_char_end
-            commits.append(SpokenWord(tags, position_s=self.samples / SAMPLE_RATE_HZ))
+        if self.record is None:
+            untimed, position_s = self._untimed, self.samples / SAMPLE_RATE_HZ
+            commits += [SpokenWord(text, position_s=position_s) for text in _pieces(untimed)]
+            self._committed_chars += len(untimed)
         return commits
+
+    @property
+    def _untimed(self) -> str:
+        """What the contexts have spoken after the last word, up to white space: no part of one."""
+        end = self.spoken_char_end
+        text = self.text[self._committed_chars : end]
+        goes_on = bool(self.text[end : end + 1].strip())
+        return _LAST_TOKEN.sub("", text) if goes_on else text
