@@ -53,18 +53,14 @@ def latency(
         float, typer.Option(min=0.1, callback=finite, help="Duration of each section.")
     ] = 20.0,
     warm_up_s: Annotated[
-        float,
-        typer.Option(min=0, callback=finite, help="Seconds before it that are not measured."),
+        float, typer.Option(min=0, callback=finite, help="Seconds before it, not measured.")
     ] = 2.0,
     tokens: Annotated[
         bool,
         typer.Option("--tokens", help="Text arrives as LLMs write it: 30 to 80 tokens a second."),
     ] = False,
     barge_ins: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, callback=finite, help="Share of utterances that are interrupted."
-        ),
+        float, typer.Option(min=0, max=1, callback=finite, help="Share of interrupted utterances.")
     ] = 0.0,
     new_sockets: Annotated[
         bool, typer.Option("--new-sockets", help="Connect for every utterance.")

@@ -78,7 +78,8 @@ def export(job: ExportJob) -> None:
     row = speaker_row(network.config)
     weights = {name: _stored(tensor, job.dtype) for name, tensor in merged_weights(network)}
     weights[_EMBEDDING][row] = dataset.speaker_embedding.to(job.dtype)
-    check_finite(weights)
+    for name, tensor in weights.items():
+        check_finite(name, tensor)
     partial = job.output.with_name(f"{job.output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     _copy_base(base, partial)

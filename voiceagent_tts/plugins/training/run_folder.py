@@ -127,7 +127,8 @@ class RunFolder:
             EngineError: they are not finite.
         """
         weights = {name: tensor.detach().contiguous() for name, tensor in trained(network)}
-        check_finite(weights)
+        for name, tensor in weights.items():
+            check_finite(name, tensor)
         with written(self.path / WEIGHTS_FILE) as unfinished:
             save_file(weights, unfinished)
 
@@ -152,18 +153,17 @@ def trained(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in network.named_parameters() if p.requires_grad]
 
 
-def check_finite(weights: Mapping[str, Tensor]) -> None:
-    """Check weights before they are written: a model with NaN or infinity makes no speech.
+def check_finite(name: str, numbers: Tensor | float) -> None:
+    """Check what a run computes: a model with NaN or infinity makes no speech.
 
     Raises:
-        EngineError: a tensor has a number that is not finite; the message names it.
+        EngineError: one of the numbers is not finite.
     """
-    for name, tensor in weights.items():
-        if not tensor.isfinite().all():
-            raise EngineError(
-                f"expected finite weights, got NaN or infinity in {name}; train into another "
-                "folder with a lower --learning-rate"
-            )
+    if not torch.as_tensor(numbers).isfinite().all():
+        raise EngineError(
+            f"{name}: expected finite numbers, got NaN or infinity; train into another folder "
+            "with a lower --learning-rate"
+        )
 
 
 def restore(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:

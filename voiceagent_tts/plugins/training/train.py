@@ -5,7 +5,6 @@ change the weights. The order of clips follows from the options, so a run that i
 resumed makes the same steps as one that is not.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from voiceagent_tts.errors import EngineError, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.tokenizer import Tokenizer
 from voiceagent_tts.plugins.training.batches import Batch, BatchBuilder
@@ -30,7 +29,7 @@ from voiceagent_tts.plugins.training.options import (
     split_examples,
 )
 from voiceagent_tts.plugins.training.recipe import RECIPES, Losses, compute_losses
-from voiceagent_tts.plugins.training.run_folder import RunFolder, trained
+from voiceagent_tts.plugins.training.run_folder import RunFolder, check_finite, trained
 
 
 class Outcome(StrEnum):
@@ -140,7 +139,7 @@ class Trainer:
         """
         parameters = [parameter for _, parameter in trained(self.network)]
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._options.max_norm))
-        _check_finite("finite gradients", norm)
+        check_finite("gradients", norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return norm
@@ -240,7 +239,7 @@ class _Run:
         network, position = self._trainer.network, self.position
         loss = self._trainer.evaluate(self.held_out) if self.held_out else None
         if loss is not None:
-            _check_finite("a finite validation loss", loss)
+            check_finite("validation loss", loss)
             self.monitor.validation(position.step, loss)
         if loss is None or position.best_loss is None or loss < position.best_loss:
             position.best_loss, position.best_step, position.stale = loss, position.step, 0
@@ -251,14 +250,6 @@ class _Run:
     def save(self) -> None:
         """Write what a resumed run needs."""
         self._folder.save_state(self._trainer.network, self._trainer.optimizer, self.position)
-
-
-def _check_finite(expected: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise EngineError(
-            f"expected {expected}, got {value}; train into another folder with a lower "
-            "--learning-rate"
-        )
 
 
 def _check_fit(dataset: Dataset, builder: BatchBuilder, config: ModelConfig) -> None:
