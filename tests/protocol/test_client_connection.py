@@ -13,9 +13,15 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.client_connection import MAX_RECORDS, ClientConnection, ProtocolError
+from voiceagent_tts.protocol.client_connection import (
+    MAX_RECORDS,
+    ClientConnection,
+    ProtocolError,
+    parse_server_message,
+)
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
+    DoneMessage,
     ErrorMessage,
     ReadyMessage,
 )
@@ -29,6 +35,17 @@ def test_the_client_needs_ready_first() -> None:
         ClientConnection().receive(*server.pong(1))
     error = ClientConnection().receive(*server.error(EngineError("no engine")))
     assert isinstance(error, ErrorMessage)
+
+
+@pytest.mark.parametrize("field", ["reason", "audio_ms", "chars", "ttfa_ms", "gen_ms"])
+def test_a_last_message_that_lacks_a_field_breaks_the_protocol(field: str) -> None:
+    """Null says that a time is not known; an absent one is another protocol."""
+    done = dict.fromkeys(("audio_ms", "chars", "ttfa_ms", "gen_ms"), 0) | {"reason": "complete"}
+    message = {"type": "done", "context_id": "c", **done}
+    assert isinstance(parse_server_message(json.dumps(message)), DoneMessage)
+    del message[field]
+    with pytest.raises(ProtocolError, match=field):
+        parse_server_message(json.dumps(message))
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "", "1x"])

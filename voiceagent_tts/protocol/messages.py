@@ -445,9 +445,9 @@ class DoneMessage(WireModel):
     audio_ms: int
     chars: int
     """Number of code points of text that the context received."""
-    ttfa_ms: int | None = None
+    ttfa_ms: int | None
     """Time from the first text to the first audio message, in milliseconds; None without audio."""
-    gen_ms: int | None = None
+    gen_ms: int | None
     """Time from the first text to the end of the context, in milliseconds, if known."""
     words_final: WordList | None = None
     """All words again, with refined times, for subtitles."""

@@ -428,7 +428,10 @@ class ServerConnection:
         """Answer to a message that `receive` refused: `error`, and `done` for a refused open."""
         answer, context_id = self.error(error, error.context_id), error.context_id
         if error.refuses_open and context_id is not None:
-            done = DoneMessage(context_id=context_id, reason="error", audio_ms=0, chars=0)
+            done = DoneMessage(
+                context_id=context_id, reason="error", audio_ms=0, chars=0,
+                ttfa_ms=None, gen_ms=None,
+            )  # fmt: skip
             answer += self.dialect.write(done)
         return answer
 
