@@ -19,32 +19,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from benchmarks.bargein.conditions import (
-    MAIN,
-    Condition,
-    ServerSpec,
-    chosen_conditions,
-    kill_engine,
-)
+from benchmarks.bargein.conditions import MAIN, Condition, chosen_conditions, kill_engine
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.common.report import provenance, publish
 from testbed.server_process import read_metrics
 from voiceagent_tts.client import http_address
 from voiceagent_tts.offspring import Following
-from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.plugins.bench.bargein.pool import SessionPool
+from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.plugins.bench.bargein.report import section_of, table_of, warnings_of
 from voiceagent_tts.plugins.bench.bargein.run import host_of, shown, user_speech
 from voiceagent_tts.plugins.bench.bargein.services import own_services
-from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply
+from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Outcome
 from voiceagent_tts.plugins.bench.document import flat
 from voiceagent_tts.plugins.bench.own_server import own_server
 from voiceagent_tts.plugins.bench.run import counting_progress
@@ -78,10 +71,10 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _serving(spec: ServerSpec, folder: Path) -> AsyncIterator[tuple[ServerProcess, Path]]:
+async def _serving(condition: Condition, folder: Path) -> AsyncIterator[tuple[ServerProcess, Path]]:
     """Yield a server with its log in `folder`, and the folder of what its engine has spoken."""
     with tempfile.TemporaryDirectory(prefix="bargein-") as truth:
-        log, environment = folder / "bargein-server.log", spec.environment(Path(truth))
+        log, environment = folder / "bargein-server.log", condition.environment(Path(truth))
         program = "testbed.throttling"
         async with own_server(log=log, environment=environment, module=program) as server:
             yield server, Path(truth)
@@ -93,16 +86,24 @@ async def run(
     """Measure every condition, with a progress bar on `console`."""
     sections: list[Section] = []
     sessions = max(condition.together for condition in conditions)
+    alike = itertools.groupby(conditions, lambda each: (each.engine, each.throttle))
     async with SessionPool(host, sessions) as pool:
         with counting_progress(console) as progress:
-            for spec, alike in itertools.groupby(conditions, lambda each: each.server):
-                async with _serving(spec, out) as (server, truth):
-                    for condition in alike:
+            for group in [list(group) for _, group in alike]:
+                async with _serving(group[0], out) as (server, truth):
+                    for condition in group:
+                        began = time.monotonic()
                         show = shown(progress, condition.name, condition.cuts)
-                        call = _call(host, condition, server)
-                        rng = random.Random(f"{seed} {condition.name}")
-                        measured = _measure(host, condition, server, truth, pool, call, rng, show)
-                        sections.append(await measured)
+                        plans = condition.plans(random.Random(f"{seed} {condition.name}"))
+                        with busy_loops(condition.busy_loops):
+                            call = _call(host, condition, server)
+                            talked = await pool.talk(call, plans, show)
+                        section = await asyncio.to_thread(_section, host, condition, talked, truth)
+                        metrics = await asyncio.to_thread(
+                            read_metrics, http_address(server.url, "")
+                        )
+                        section |= {name: metrics[name] for name in _METRICS}
+                        sections.append(section | {"took_s": round(time.monotonic() - began, 1)})
     return sections
 
 
@@ -114,52 +115,36 @@ def _call(host: Host, condition: Condition, server: ServerProcess) -> Call:
     return Call(service, user_speech(), fault=kill)
 
 
-async def _measure(
-    host: Host,
-    condition: Condition,
-    server: ServerProcess,
-    truth: Path,
-    pool: SessionPool,
-    call: Call,
-    rng: random.Random,
-    show: Callable[[int], None],
+def _section(
+    host: Host, condition: Condition, talked: Sequence[Conversation], truth: Path
 ) -> Section:
-    began = time.monotonic()
-    with busy_loops(condition.busy_loops):
-        talked = await pool.talk(call, condition.plans(rng), show)
-    audible = [reply for each in talked for reply in each.replies if reply.played]
-    speeches = await asyncio.to_thread(read_speeches, truth)
-    heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
-    outcomes = [reply.outcome(of) for reply, of in zip(audible, heard, strict=True)]
+    """The figures of a condition, in which the engine has spoken what is in the folder `truth`."""
+    speeches = read_speeches(truth)
+    outcomes = [
+        reply.outcome(heard_of(reply.cut.text, reply.played, speeches))
+        for conversation in talked
+        for reply in conversation.replies
+        if reply.played
+    ]
     section = section_of(host, condition.name, condition.cuts, outcomes, talked)
-    metrics = await asyncio.to_thread(read_metrics, http_address(server.url, ""))
-    return {
-        **flat(section),
-        **_judged(audible, heard),
-        **{name: metrics[name] for name in _METRICS},
-        "took_s": round(time.monotonic() - began, 1),
-    }
+    return flat(section) | _judged(outcomes)
 
 
-def _judged(replies: Sequence[Reply], truths: Sequence[Heard]) -> dict[str, float | None]:
+def _judged(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
     """How often the judge of `bench bargein` hears what was heard."""
     recordings = [
         Recording(reply.cut.language, reply.cut.language, reply.cut.text, reply.played)
-        for reply in replies
+        for reply in (outcome.reply for outcome in outcomes)
     ]
     judge = Judge()
     judge.learn(recordings)
     off = [
-        abs(len(judge.heard(recording).heard) - len(truth.heard))
-        for recording, truth in zip(recordings, truths, strict=True)
+        abs(len(judge.heard(recording).heard) - len(outcome.heard.heard))
+        for recording, outcome in zip(recordings, outcomes, strict=True)
     ]
-    shares = {
-        "judge_exact_pct": [each == 0 for each in off],
-        "judge_within_one_pct": [each <= 1 for each in off],
-    }
     return {
-        name: round(100 * sum(hits) / len(hits), 1) if hits else None
-        for name, hits in shares.items()
+        name: round(100 * sum(each <= most for each in off) / len(off), 1) if off else None
+        for name, most in (("judge_exact_pct", 0), ("judge_within_one_pct", 1))
     }
 
 

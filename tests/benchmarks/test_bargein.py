@@ -144,11 +144,8 @@ def test_the_table_of_interruptions_has_the_figures_of_the_last_runs() -> None:
 
 def test_each_engine_has_the_faults_of_its_condition() -> None:
     """A clone of a noisy recording has the noise that it names, in its pauses too."""
-    throttles = {
-        each.name: Throttle(**dict(each.server.throttle))
-        for each in chosen_conditions(is_quick=False, only="")
-    }
-    noise_rms = throttles["clone of a noisy recording, RTF 0.5"].noise_rms
+    (noisy,) = chosen_conditions(is_quick=False, only="clone of a noisy recording, RTF 0.5")
+    noise_rms = noisy.throttle.noise_rms
 
     def quietest_rms(throttle: Throttle) -> float:
         pcm = Driver(partial(Throttled, EspeakEngine, throttle=throttle)).speak("Well. Good!")
