@@ -10,13 +10,13 @@ here. The official package speaks in float32. The comparisons:
 
 - float32: float32 on both sides, our products as our engine chooses them on this processor
   (`engine.device_choice`). Also compares peak memory, and the first audio of ten seconds of text;
-- bfloat16, int8 and best: ours in fewer bits, at last in `--best` precision.
+- bfloat16, int8 and best: ours in fewer bits, at last in those that are fastest here.
 
 Targets hold for any processor but for `float32`, whose target is that of an AMD EPYC; where float32
 products run at the bandwidth of the memory, 1.1 is what can be had.
 
-To judge the quality of `--best`, the benchmark reports how many of float32's most likely codes
-along a speech are also the most likely ones in that precision.
+To judge the quality of the fastest precision, the benchmark reports how many of float32's most
+likely codes along a speech are also the most likely ones in it.
 
 Missing parts are created under `out/`: the packages are downloaded, the checkpoint is generated.
 """
@@ -66,14 +66,14 @@ class Contest:
     target: float
 
 
-def contests(best: Precision) -> list[Contest]:
-    """The comparisons, where our fastest precision is `best`."""
-    return [
-        Contest("frames_ratio_equal_precision", "float32", "float32", 2.5),
-        Contest("frames_ratio_bfloat16", "bfloat16", "bfloat16", 2.5),
-        Contest("frames_ratio_int8", "int8", "int8", 3.0),
-        Contest("frames_ratio_best", f"best ({best})", best, 4.0),
-    ]
+_BEST: Precision = "auto"
+"""Our fastest precision."""
+CONTESTS = (
+    Contest("frames_ratio_equal_precision", "float32", "float32", 2.5),
+    Contest("frames_ratio_bfloat16", "bfloat16", "bfloat16", 2.5),
+    Contest("frames_ratio_int8", "int8", "int8", 3.0),
+    Contest("frames_ratio_best", f"best ({_BEST})", _BEST, 4.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,23 +217,19 @@ def main(
     checkpoint: Annotated[
         Path | None, typer.Option(help="A CustomVoice model. [default: a random one of 0.6B]")
     ] = None,
-    packages: Annotated[
-        Path, typer.Option(help="Where the official package's folder is, or will be.")
-    ] = _OUT / "peers",
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     frames: Annotated[int, typer.Option(min=3, help="Of each call.")] = 16,
     threads: Annotated[int | None, typer.Option(min=1, help="[default: all cores]")] = None,
-    best: Annotated[Precision, typer.Option(help="Our fastest precision here.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
 ) -> None:
     """Speak one text with the official package and with ours."""
     origin, console = provenance(), Console(stderr=True)
     threads = threads or len(os.sched_getaffinity(0))
     folder = (checkpoint or _random_checkpoint()).absolute()
-    sides = Sides(folder, package_folder(packages), threads)
+    sides = Sides(folder, package_folder(_OUT / "peers"), threads)
     with console.status("speaking in turns"):
-        results = [sides.hold(contest, rounds, frames) for contest in contests(best)]
-        long, agreement = sides.long_speeches(), sides.top_1_agreement(best, frames)
+        results = [sides.hold(contest, rounds, frames) for contest in CONTESTS]
+        long, agreement = sides.long_speeches(), sides.top_1_agreement(_BEST, frames)
     console.print(_table(results))
     result = figures(results, long, agreement)
     publish({**result, "rounds": rounds, "frames": frames, "threads": threads, **origin}, json)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from benchmarks.engine.child import Ask
-from benchmarks.engine.reference import Result, Sides, Speech, contests, figures
+from benchmarks.engine.reference import CONTESTS, Result, Sides, Speech, figures
 from voiceagent_tts.engine.options import Precision
 
 CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
@@ -41,7 +41,7 @@ def test_both_sides_have_as_many_turns(sides: Sides) -> None:
     with sides.ours() as ask:
         long = sides.speak(ask, 9)
     assert long.frames == 9 and 0 < long.first_audio_s < long.total_s and long.peak_mb > 50
-    result = sides.hold(contests("auto")[0], 3, 6)
+    result = sides.hold(CONTESTS[0], 3, 6)
     assert len(result.official_ms) == len(result.our_ms) == 3
 
 
@@ -55,7 +55,7 @@ def test_ratios_are_official_over_ours() -> None:
     ours_ms = (200.0, 100.0, 80.0, 40.0)
     results = [
         Result(contest, [300.0, 100.0, 200.0], [ours] * 3)
-        for contest, ours in zip(contests("int8"), ours_ms, strict=True)
+        for contest, ours in zip(CONTESTS, ours_ms, strict=True)
     ]
     long = Speech(125, 60.0, 60.0, 6000.0), Speech(125, 0.5, 30.0, 5000.0)
     found = figures(results, long, 0.97)
