@@ -6,7 +6,7 @@ runs the sessions of `voiceagent-tts bench bargein`, eight at once, with slow en
 later word times, and other work on the machine. The truth is exact: the played audio is
 located in the engine's audio (`truth`) and compared with the history (`bench.bargein.score` defines
 every figure). The judge of `bench bargein` hears the same audio, and `judge_exact_pct` says how
-often it comes to the same words. The last line of the output shows the first condition, then all.
+often it comes to the same words.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.bargein.conditions import MAIN, Condition, chosen_conditions, kill_engine
+from benchmarks.bargein.conditions import Condition, chosen_conditions, kill_engine
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.common.report import provenance, publish
 from testbed.server_process import read_metrics
@@ -45,10 +45,6 @@ from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 from voiceagent_tts.plugins.demo.demo_server import ServerProcess
 
 _TABLE_WIDTH = 140
-_SUMMARY = (
-    "cuts", "exact_pct", "within_one_pct", "dropped_turns", "unspoken_committed", "spoken_lost",
-    "cancel_p95_ms", "discarded_s",
-)  # fmt: skip
 _METRICS = ("tts_ws_accepted_total", "tts_contexts_active", "tts_worker_restarts")
 """Of the server, at the end of a condition."""
 _MOST_UNKNOWN_S = 0.5
@@ -178,9 +174,8 @@ def main(
     for complaint in complaints_about(sections):
         console.print(complaint, style="yellow", highlight=False)
     figures = {section["load"]: section for section in sections}
-    first = figures.get(MAIN, sections[0])
-    summary = {"host": host, **{name: first[name] for name in _SUMMARY}}
-    publish({**summary, **origin, "conditions": figures}, results_folder / f"bargein_{host}.json")
+    result = {"host": host, **origin, "conditions": figures}
+    publish(result, results_folder / f"bargein_{host}.json")
 
 
 if __name__ == "__main__":

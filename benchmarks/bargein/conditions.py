@@ -92,8 +92,7 @@ CONDITIONS = (
         throttle=Throttle(0.5, without_words=True),
     ),
 )
-"""Conditions with equal servers are adjacent, so that each server starts once. The first condition
-is the main one."""
+"""Conditions with equal servers are adjacent, so that each server starts once."""
 
 
 def chosen_conditions(*, is_quick: bool, only: str) -> list[Condition]:
