@@ -82,25 +82,27 @@ async def run(
     """Measure every condition, with a progress bar on `console`."""
     sections: list[Section] = []
     sessions = max(condition.together for condition in conditions)
-    alike = itertools.groupby(conditions, lambda each: (each.engine, each.throttle))
     async with SessionPool(host, sessions) as pool:
         with counting_progress(console) as progress:
-            for group in [list(group) for _, group in alike]:
-                async with _serving(group[0], out) as (server, truth):
-                    for condition in group:
+            for _, group in itertools.groupby(conditions, lambda each: each.server):
+                alike = list(group)
+                async with _serving(alike[0], out) as (server, truth):
+                    for each in alike:
+                        show = shown(progress, each.name, each.cuts)
+                        plans = each.plans(random.Random(f"{seed} {each.name}"))
+                        call = _call(host, each, server)
                         began = time.monotonic()
-                        show = shown(progress, condition.name, condition.cuts)
-                        plans = condition.plans(random.Random(f"{seed} {condition.name}"))
-                        with busy_loops(condition.busy_loops):
-                            call = _call(host, condition, server)
+                        with busy_loops(each.busy_loops):
                             talked = await pool.talk(call, plans, show)
-                        section = await asyncio.to_thread(_section, host, condition, talked, truth)
-                        metrics = await asyncio.to_thread(
-                            read_metrics, http_address(server.url, "")
-                        )
-                        section |= {name: metrics[name] for name in _METRICS}
+                        section = await asyncio.to_thread(_section, host, each, talked, truth)
+                        section |= await asyncio.to_thread(_metrics, server)
                         sections.append(section | {"took_s": round(time.monotonic() - began, 1)})
     return sections
+
+
+def _metrics(server: ServerProcess) -> dict[str, float]:
+    metrics = read_metrics(http_address(server.url, ""))
+    return {name: metrics[name] for name in _METRICS}
 
 
 def _call(host: Host, condition: Condition, server: ServerProcess) -> Call:

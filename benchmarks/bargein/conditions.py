@@ -48,6 +48,11 @@ class Condition(bench.Condition):
     busy_loops: int = 0
 
     @property
+    def server(self) -> tuple[str, Throttle]:
+        """What its server is started with."""
+        return self.engine, self.throttle
+
+    @property
     def kills_engine(self) -> bool:
         """Whether the engine is killed in mid-reply."""
         return self.happening is bench.Happening.BREAK

@@ -114,7 +114,7 @@ class Sides:
 
     def official(self) -> AbstractContextManager[Ask]:
         """Start the official package, in float32."""
-        given = str(self.packages), str(self.checkpoint), "float32", _SPEAKER
+        given = str(self.packages), str(self.checkpoint), _SPEAKER
         return child("benchmarks.engine.official_speaker.load", *given, threads=self.threads)
 
     def ours(self, precision: Precision = "float32") -> AbstractContextManager[Ask]:
