@@ -13,7 +13,7 @@ from random import Random
 import numpy as np
 import soxr
 
-from benchmarks.alignment.speech import SpeechSet
+from benchmarks.alignment.speech import ESPEAK_VOICES, SpeechSet
 from testbed.disturbed_speech import (
     Noise,
     with_breaths,
@@ -22,19 +22,17 @@ from testbed.disturbed_speech import (
     with_noise,
 )
 from testbed.hibari_driving import natural
-from testbed.known_speech import KnownSpeech, pcm16, with_lead, with_pauses, with_reverb
+from testbed.known_speech import KnownSpeech, espeak, pcm16, with_lead, with_pauses, with_reverb
 from testbed.kokoro import kokoro_files, kokoro_voices
 from testbed.missing import MissingPartError
 from testbed.noise import babble, pink
 from testbed.recordings import RecordingsMissingError, recordings, telephone_prompts
-from testbed.sentences import OTHERS
+from testbed.sentences import ENGLISH, OTHERS
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.hibari.published import is_installed
 from voiceagent_tts.plugins.bench.texts import choose_texts
 
 NOISE_DB = (45, 40, 30, 20)
-_ROOM_DB = 30
-"""Noise in the conditions that have another disturbance too."""
 _BREATH_DB = 25
 _PAUSES_MS = (2_000, 700, 350)
 _FALSE_STARTS = ("Actually the,", "What I, I think,", "Let me see,", "So we could,")
@@ -51,29 +49,46 @@ KOKORO_OTHERS = {
 }
 """Voices by which no parameter was chosen. Hindi, which Kokoro speaks too, is not aligned."""
 
+Condition = Callable[[], list[KnownSpeech]]
+"""Makes the contexts of a condition."""
 Disturb = Callable[[KnownSpeech, int], KnownSpeech]
 """Disturbs one context; the number is its seed."""
 
 
-def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
-    """What makes the contexts of each condition, by its name; raises as `SpeechSet.spoken`."""
+def conditions(speech: SpeechSet) -> dict[str, Condition]:
+    """The conditions of flite and of what else is installed; raises as `SpeechSet.spoken`."""
     clean = speech.spoken()
-    named: dict[str, Callable[[], list[KnownSpeech]]] = {"clean": lambda: clean}
-    for name, disturb in _disturbances().items():
-        named[name] = partial(_disturbed, clean, disturb)
-    for name, unwritten in _HESITATIONS.items():
-        named[name] = partial(_hesitating, speech, unwritten)
-    named["numbers"] = replace(speech, texts=speech.numbers).spoken
-    named["30 % faster"] = partial(speech.spoken, 1.3)
-    named["30 % slower"] = partial(speech.spoken, 0.7)
-    for factor in (1.18, 0.85):
-        resample = partial(_resampled, factor=factor)
-        named[f"voices {factor:.0%} as high"] = partial(_disturbed, clean, resample)
-    natural_voices = _natural(speech) | _kokoro(speech)
-    return named | natural_voices | _people(speech) | _telephone_prompts(speech)
+    return {
+        "clean": lambda: clean,
+        **_disturbed(clean, _disturbances()),
+        **{name: partial(_hesitating, speech, of) for name, of in _HESITATIONS.items()},
+        "numbers": replace(speech, texts=speech.numbers).spoken,
+        "30 % faster": partial(speech.spoken, 1.3),
+        "30 % slower": partial(speech.spoken, 0.7),
+        **_disturbed(clean, {
+            f"voices {factor:.0%} as high": partial(_resampled, factor=factor)
+            for factor in (1.18, 0.85)
+        }),
+        **_natural(speech),
+        **_kokoro(speech),
+        **_people(speech),
+        **_telephone_prompts(speech),
+    }  # fmt: skip
 
 
-def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
+def espeak_conditions() -> dict[str, Condition]:
+    """Other voices of espeak than the aligner's references, in all its languages."""
+    return {
+        f"espeak, {language}": partial(_by_espeak, language, texts)
+        for language, texts in {"en": ENGLISH, **OTHERS}.items()
+    }
+
+
+def _by_espeak(language: str, texts: Sequence[str]) -> list[KnownSpeech]:
+    return [espeak(text, language, *voice) for voice in ESPEAK_VOICES for text in texts]
+
+
+def _natural(speech: SpeechSet) -> dict[str, Condition]:
     """Conditions of hibari, by which no parameter was chosen; its times lag or lead by 30 ms."""
     if not is_installed():
         return {}
@@ -84,7 +99,7 @@ def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
     }
 
 
-def _kokoro(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
+def _kokoro(speech: SpeechSet) -> dict[str, Condition]:
     """Conditions of Kokoro where `make kokoro` was run: its voices take turns with the texts."""
     try:
         kokoro_files()
@@ -92,101 +107,101 @@ def _kokoro(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
         return {}
     named = {"Kokoro, 12 voices": _by_turns(KOKORO_ENGLISH, speech.texts)}
     for language, voices in KOKORO_OTHERS.items():
-        named[f"Kokoro, {language}"] = _by_turns(voices, other_texts(language))
+        longer = choose_texts([language], ["short", "menu", "blurb"])
+        texts = [*OTHERS[language], *(text.text for text in longer)]
+        named[f"Kokoro, {language}"] = _by_turns(voices, texts)
     return named
 
 
-def other_texts(language: str) -> list[str]:
-    """Sentences in a language other than English by which no parameter was chosen."""
-    longer = choose_texts([language], ["short", "menu", "blurb"])
-    return [*OTHERS[language], *(text.text for text in longer)]
-
-
-def _by_turns(names: Sequence[str], texts: Sequence[str]) -> Callable[[], list[KnownSpeech]]:
+def _by_turns(names: Sequence[str], texts: Sequence[str]) -> Condition:
     return lambda: [
         natural(text, voice=kokoro_voices()[name])
         for text, name in zip(texts, cycle(names), strict=False)
     ]
 
 
-def _people(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
+def _people(speech: SpeechSet) -> dict[str, Condition]:
     """Conditions of recordings, where they are installed."""
     try:
         people = recordings(speech.people)
     except RecordingsMissingError:
         return {}
-    disturb = partial(_in_noise_with_pauses, noise=pink, below_db=40)
     long = [spoken for spoken in people if len(spoken.words) > len(_PAUSES_MS)]
-    return {
-        "people": lambda: people,
-        "people, pink -40 dB, pauses": partial(_disturbed, long, disturb),
-    }
+    disturbed = _disturbed(long, {"people, pink -40 dB, pauses": _in_turn(_pausing, _in(pink, 40))})
+    return {"people": lambda: people, **disturbed}
 
 
-def _telephone_prompts(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
+def _telephone_prompts(speech: SpeechSet) -> dict[str, Condition]:
     """Conditions of one professional speaker in telephone quality, where they are installed."""
     try:
         prompts = telephone_prompts(speech.people)
     except RecordingsMissingError:
         return {}
-    disturbances: dict[str, Disturb] = {
-        "pink -40 dB, pauses": partial(_in_noise_with_pauses, noise=pink, below_db=40),
-        "pink -20 dB": partial(with_noise, noise=pink, below_db=20),
-        "babble -20 dB": partial(with_noise, noise=babble, below_db=20),
+    disturbances = {
+        "telephone prompts, pink -40 dB, pauses": _in_turn(_pausing, _in(pink, 40)),
+        "telephone prompts, pink -20 dB": _in(pink, 20),
+        "telephone prompts, babble -20 dB": _in(babble, 20),
     }
-    return {
-        "telephone prompts": lambda: prompts,
-        **{
-            f"telephone prompts, {name}": partial(_disturbed, prompts, disturb)
-            for name, disturb in disturbances.items()
-        },
-    }
+    return {"telephone prompts": lambda: prompts, **_disturbed(prompts, disturbances)}
 
 
-def _disturbed(clean: list[KnownSpeech], disturb: Disturb) -> list[KnownSpeech]:
-    return [disturb(spoken, seed) for seed, spoken in enumerate(clean)]
+def _disturbed(
+    clean: list[KnownSpeech], disturbances: Mapping[str, Disturb]
+) -> dict[str, Condition]:
+    def contexts_of(disturb: Disturb) -> list[KnownSpeech]:
+        return [disturb(spoken, seed) for seed, spoken in enumerate(clean)]
+
+    return {name: partial(contexts_of, disturb) for name, disturb in disturbances.items()}
 
 
 def _disturbances() -> dict[str, Disturb]:
     found: dict[str, Disturb] = {
-        "pauses": _with_three_pauses,
-        "500 ms of silent lead": lambda spoken, _: with_lead(spoken, 500),
-        "reverb": lambda spoken, _: with_reverb(spoken),
+        "pauses": _pausing,
+        "500 ms of silent lead": _lead(500),
+        "reverb": _reverberant,
     }
     for name, noise in (("pink", pink), ("babble", babble)):
         for below_db in NOISE_DB:
-            options = {"noise": noise, "below_db": below_db}
-            found[f"{name} -{below_db} dB"] = partial(with_noise, **options)
-            found[f"{name} -{below_db} dB, pauses"] = partial(_in_noise_with_pauses, **options)
+            found[f"{name} -{below_db} dB"] = _in(noise, below_db)
+            found[f"{name} -{below_db} dB, pauses"] = _in_turn(_pausing, _in(noise, below_db))
     return found | {
         "breaths": _breathing,
         "lip clicks": partial(_between_words, add=with_clicks),
-        "300 ms of noisy lead": partial(_noisy_lead, lead_ms=300),
-        "1 s of noisy lead": partial(_noisy_lead, lead_ms=1_000),
-        "breaths, pink -40 dB": lambda spoken, seed: with_noise(
-            _breathing(spoken, seed), seed, pink, 40
-        ),
-        "reverb, pink -30 dB, pauses": lambda spoken, seed: with_noise(
-            with_reverb(_with_three_pauses(spoken, seed)), seed, pink, _ROOM_DB
-        ),
-        "quiet speaker, pink -30 dB, pauses": lambda spoken, seed: with_gain(
-            _in_noise_with_pauses(spoken, seed, pink, _ROOM_DB), -25
-        ),
+        "300 ms of noisy lead": _in_turn(_lead(300), _in(pink, 30)),
+        "1 s of noisy lead": _in_turn(_lead(1_000), _in(pink, 30)),
+        "breaths, pink -40 dB": _in_turn(_breathing, _in(pink, 40)),
+        "reverb, pink -30 dB, pauses": _in_turn(_pausing, _reverberant, _in(pink, 30)),
+        "quiet speaker, pink -30 dB, pauses": _in_turn(_pausing, _in(pink, 30), _gain(-25)),
         "level falls by 15 dB": _falling_level,
     }
 
 
-def _noisy_lead(spoken: KnownSpeech, seed: int, lead_ms: int) -> KnownSpeech:
-    return with_noise(with_lead(spoken, lead_ms), seed, pink, _ROOM_DB)
+def _in_turn(*disturbances: Disturb) -> Disturb:
+    def disturb(spoken: KnownSpeech, seed: int) -> KnownSpeech:
+        for each in disturbances:
+            spoken = each(spoken, seed)
+        return spoken
+
+    return disturb
 
 
-def _in_noise_with_pauses(
-    spoken: KnownSpeech, seed: int, noise: Noise, below_db: float
-) -> KnownSpeech:
-    return with_noise(_with_three_pauses(spoken, seed), seed, noise, below_db)
+def _in(noise: Noise, below_db: float) -> Disturb:
+    return partial(with_noise, noise=noise, below_db=below_db)
 
 
-def _with_three_pauses(spoken: KnownSpeech, seed: int) -> KnownSpeech:
+def _lead(lead_ms: int) -> Disturb:
+    return lambda spoken, _: with_lead(spoken, lead_ms)
+
+
+def _gain(gain_db: float) -> Disturb:
+    return lambda spoken, _: with_gain(spoken, gain_db)
+
+
+def _reverberant(spoken: KnownSpeech, _: int) -> KnownSpeech:
+    return with_reverb(spoken)
+
+
+def _pausing(spoken: KnownSpeech, seed: int) -> KnownSpeech:
     places = Random(seed).sample(range(1, len(spoken.words)), len(_PAUSES_MS))
     return with_pauses(spoken, list(zip(places, _PAUSES_MS, strict=True)))
 
@@ -204,10 +219,8 @@ _breathing = partial(_between_words, add=with_breaths)
 
 def _falling_level(spoken: KnownSpeech, seed: int) -> KnownSpeech:
     """A speaker who moves away: every other context is 15 dB quieter, the noise is not."""
-    paused = _with_three_pauses(spoken, seed)
-    if seed % 2 == 0:
-        return with_noise(paused, seed, pink, 45)
-    return with_noise(with_gain(paused, -15), seed, pink, 30)
+    level = (_gain(-15), _in(pink, 30)) if seed % 2 else (_in(pink, 45),)
+    return _in_turn(_pausing, *level)(spoken, seed)
 
 
 # What the text lacks

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from testbed.agent_text import agent_sentences
-from testbed.known_speech import KnownSpeech, espeak, flite
+from testbed.known_speech import KnownSpeech, flite
 from testbed.recordings import Part
 from testbed.sentences import ENGLISH, NUMBERS
 from voiceagent_tts.text.words import split_words
@@ -75,8 +75,3 @@ DEVELOPMENT = SpeechSet(
     "development",
 )
 """For tuning: never reported."""
-
-
-def espeak_variants() -> list[KnownSpeech]:
-    """English in other voices of espeak."""
-    return [espeak(text, "en", *voice) for voice in ESPEAK_VOICES for text in ENGLISH]

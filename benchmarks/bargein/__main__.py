@@ -6,7 +6,7 @@ runs the sessions of `voiceagent-tts bench bargein`, eight at once, with slow en
 later word times, and other work on the machine. The truth is exact: the played audio is
 located in the engine's audio (`truth`) and compared with the history (`bench.bargein.score` defines
 every figure). The judge of `bench bargein` hears the same audio, and `judge_exact_pct` says how
-often it comes to the same words. The last line of the output shows the first condition, then all.
+often it comes to the same words.
 """
 
 import asyncio
@@ -19,32 +19,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from benchmarks.bargein.conditions import (
-    MAIN,
-    Condition,
-    ServerSpec,
-    chosen_conditions,
-    kill_engine,
-)
+from benchmarks.bargein.conditions import Condition, chosen_conditions, kill_engine
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.common.report import provenance, publish
 from testbed.server_process import read_metrics
 from voiceagent_tts.client import http_address
 from voiceagent_tts.offspring import Following
-from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.plugins.bench.bargein.pool import SessionPool
+from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.plugins.bench.bargein.report import section_of, table_of, warnings_of
 from voiceagent_tts.plugins.bench.bargein.run import host_of, shown, user_speech
 from voiceagent_tts.plugins.bench.bargein.services import own_services
-from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply
+from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Outcome
 from voiceagent_tts.plugins.bench.document import flat
 from voiceagent_tts.plugins.bench.own_server import own_server
 from voiceagent_tts.plugins.bench.run import counting_progress
@@ -52,10 +45,6 @@ from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 from voiceagent_tts.plugins.demo.demo_server import ServerProcess
 
 _TABLE_WIDTH = 140
-_SUMMARY = (
-    "cuts", "exact_pct", "within_one_pct", "dropped_turns", "unspoken_committed", "spoken_lost",
-    "cancel_p95_ms", "discarded_s",
-)  # fmt: skip
 _METRICS = ("tts_ws_accepted_total", "tts_contexts_active", "tts_worker_restarts")
 """Of the server, at the end of a condition."""
 _MOST_UNKNOWN_S = 0.5
@@ -78,10 +67,10 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _serving(spec: ServerSpec, folder: Path) -> AsyncIterator[tuple[ServerProcess, Path]]:
+async def _serving(condition: Condition, folder: Path) -> AsyncIterator[tuple[ServerProcess, Path]]:
     """Yield a server with its log in `folder`, and the folder of what its engine has spoken."""
     with tempfile.TemporaryDirectory(prefix="bargein-") as truth:
-        log, environment = folder / "bargein-server.log", spec.environment(Path(truth))
+        log, environment = folder / "bargein-server.log", condition.environment(Path(truth))
         program = "testbed.throttling"
         async with own_server(log=log, environment=environment, module=program) as server:
             yield server, Path(truth)
@@ -95,15 +84,25 @@ async def run(
     sessions = max(condition.together for condition in conditions)
     async with SessionPool(host, sessions) as pool:
         with counting_progress(console) as progress:
-            for spec, alike in itertools.groupby(conditions, lambda each: each.server):
-                async with _serving(spec, out) as (server, truth):
-                    for condition in alike:
-                        show = shown(progress, condition.name, condition.cuts)
-                        call = _call(host, condition, server)
-                        rng = random.Random(f"{seed} {condition.name}")
-                        measured = _measure(host, condition, server, truth, pool, call, rng, show)
-                        sections.append(await measured)
+            for _, group in itertools.groupby(conditions, lambda each: each.server):
+                alike = list(group)
+                async with _serving(alike[0], out) as (server, truth):
+                    for each in alike:
+                        show = shown(progress, each.name, each.cuts)
+                        plans = each.plans(random.Random(f"{seed} {each.name}"))
+                        call = _call(host, each, server)
+                        began = time.monotonic()
+                        with busy_loops(each.busy_loops):
+                            talked = await pool.talk(call, plans, show)
+                        section = await asyncio.to_thread(_section, host, each, talked, truth)
+                        section |= await asyncio.to_thread(_metrics, server)
+                        sections.append(section | {"took_s": round(time.monotonic() - began, 1)})
     return sections
+
+
+def _metrics(server: ServerProcess) -> dict[str, float]:
+    metrics = read_metrics(http_address(server.url, ""))
+    return {name: metrics[name] for name in _METRICS}
 
 
 def _call(host: Host, condition: Condition, server: ServerProcess) -> Call:
@@ -114,52 +113,36 @@ def _call(host: Host, condition: Condition, server: ServerProcess) -> Call:
     return Call(service, user_speech(), fault=kill)
 
 
-async def _measure(
-    host: Host,
-    condition: Condition,
-    server: ServerProcess,
-    truth: Path,
-    pool: SessionPool,
-    call: Call,
-    rng: random.Random,
-    show: Callable[[int], None],
+def _section(
+    host: Host, condition: Condition, talked: Sequence[Conversation], truth: Path
 ) -> Section:
-    began = time.monotonic()
-    with busy_loops(condition.busy_loops):
-        talked = await pool.talk(call, condition.plans(rng), show)
-    audible = [reply for each in talked for reply in each.replies if reply.played]
-    speeches = await asyncio.to_thread(read_speeches, truth)
-    heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
-    outcomes = [reply.outcome(of) for reply, of in zip(audible, heard, strict=True)]
+    """The figures of a condition, in which the engine has spoken what is in the folder `truth`."""
+    speeches = read_speeches(truth)
+    outcomes = [
+        reply.outcome(heard_of(reply.cut.text, reply.played, speeches))
+        for conversation in talked
+        for reply in conversation.replies
+        if reply.played
+    ]
     section = section_of(host, condition.name, condition.cuts, outcomes, talked)
-    metrics = await asyncio.to_thread(read_metrics, http_address(server.url, ""))
-    return {
-        **flat(section),
-        **_judged(audible, heard),
-        **{name: metrics[name] for name in _METRICS},
-        "took_s": round(time.monotonic() - began, 1),
-    }
+    return flat(section) | _judged(outcomes)
 
 
-def _judged(replies: Sequence[Reply], truths: Sequence[Heard]) -> dict[str, float | None]:
+def _judged(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
     """How often the judge of `bench bargein` hears what was heard."""
     recordings = [
         Recording(reply.cut.language, reply.cut.language, reply.cut.text, reply.played)
-        for reply in replies
+        for reply in (outcome.reply for outcome in outcomes)
     ]
     judge = Judge()
     judge.learn(recordings)
     off = [
-        abs(len(judge.heard(recording).heard) - len(truth.heard))
-        for recording, truth in zip(recordings, truths, strict=True)
+        abs(len(judge.heard(recording).heard) - len(outcome.heard.heard))
+        for recording, outcome in zip(recordings, outcomes, strict=True)
     ]
-    shares = {
-        "judge_exact_pct": [each == 0 for each in off],
-        "judge_within_one_pct": [each <= 1 for each in off],
-    }
     return {
-        name: round(100 * sum(hits) / len(hits), 1) if hits else None
-        for name, hits in shares.items()
+        name: round(100 * sum(each <= most for each in off) / len(off), 1) if off else None
+        for name, most in (("judge_exact_pct", 0), ("judge_within_one_pct", 1))
     }
 
 
@@ -193,9 +176,8 @@ def main(
     for complaint in complaints_about(sections):
         console.print(complaint, style="yellow", highlight=False)
     figures = {section["load"]: section for section in sections}
-    first = figures.get(MAIN, sections[0])
-    summary = {"host": host, **{name: first[name] for name in _SUMMARY}}
-    publish({**summary, **origin, "conditions": figures}, results_folder / f"bargein_{host}.json")
+    result = {"host": host, **origin, "conditions": figures}
+    publish(result, results_folder / f"bargein_{host}.json")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ This module knows no agent framework.
 import contextlib
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 
-from testbed.throttled import VARIABLE
+from testbed.throttled import VARIABLE, Throttle
 from voiceagent_tts.plugins.bench.bargein import conditions as bench
 
 SESSIONS = 8
@@ -25,40 +25,16 @@ _ROOM_NOISE_RMS = 350
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSpec:
-    """How the server is started.
-
-    Args:
-        engine: the engine; `hibari` has the embedded voice beside it, as a server of it does.
-        throttle: (field, value) pairs of `testbed.throttled.Throttle`.
-        aligner: value of the setting `aligner`; None for an engine that times its words itself.
-    """
-
-    engine: Literal["espeak", "hibari"] = "espeak"
-    throttle: tuple[tuple[str, Any], ...] = ()
-    aligner: str | None = None
-
-    def environment(self, truth_folder: Path) -> dict[str, str]:
-        """Environment variables with the server's settings."""
-        throttle = dict(self.throttle) | {"truth_folder": str(truth_folder)}
-        settings = {
-            "VOICEAGENT_TTS_ENGINE": self.engine,
-            VARIABLE: json.dumps(throttle),
-            # What was played is found in the engine's samples, which a mark would change.
-            "VOICEAGENT_TTS_WATERMARK": "false",
-        }
-        return settings | ({"VOICEAGENT_TTS_ALIGNER": self.aligner} if self.aligner else {})
-
-
-@dataclass(frozen=True, slots=True)
 class Condition(bench.Condition):
     """One row of the table: as a condition of `bench bargein`, with a server of its own.
 
-    Where something breaks, it is the engine, which is killed in mid-reply.
+    Where something breaks, it is the engine, which is killed in mid-reply. Where the engine has no
+    words, the online aligner times them.
 
     Attributes:
         name: name in the table and in the results.
-        server: how the server is started.
+        engine: the engine; `hibari` has the embedded voice beside it, as a server of it does.
+        throttle: what delays the engine.
         is_quick: whether `--quick` includes the condition.
         busy_loops: processes that compete with the sessions for the CPU.
     """
@@ -66,9 +42,15 @@ class Condition(bench.Condition):
     together: int = SESSIONS
     languages: tuple[str, ...] = ("en", "zh", "ja", "de", "es")
     name: str = ""
-    server: ServerSpec = field(default_factory=ServerSpec)
+    engine: Literal["espeak", "hibari"] = "espeak"
+    throttle: Throttle = Throttle()
     is_quick: bool = False
     busy_loops: int = 0
+
+    @property
+    def server(self) -> tuple[str, Throttle]:
+        """What its server is started with."""
+        return self.engine, self.throttle
 
     @property
     def kills_engine(self) -> bool:
@@ -80,43 +62,42 @@ class Condition(bench.Condition):
         """How far the server may run ahead of playback; None for the server's default."""
         return _SHORT_LEAD_S if self.kills_engine else None
 
-
-def _at(rtf: float, **throttle: Any) -> ServerSpec:
-    return ServerSpec(throttle=(("rtf", rtf), *throttle.items()))
-
-
-def _aligned(rtf: float, **throttle: Any) -> ServerSpec:
-    return replace(_at(rtf, without_words=True, **throttle), aligner="online")
-
-
-def _condition(name: str, cuts: int, server: ServerSpec | None = None, **more: Any) -> Condition:
-    return Condition(name=name, cuts=cuts, server=server or ServerSpec(), **more)
-
-
-def _natural(name: str, cuts: int, server: ServerSpec) -> Condition:
-    """A condition in which hibari speaks English."""
-    return _condition(name, cuts, replace(server, engine="hibari"), languages=("en",))
+    def environment(self, truth_folder: Path) -> dict[str, str]:
+        """Environment variables with the server's settings."""
+        throttle = replace(self.throttle, truth_folder=str(truth_folder))
+        aligner = {"VOICEAGENT_TTS_ALIGNER": "online"} if throttle.without_words else {}
+        return aligner | {
+            "VOICEAGENT_TTS_ENGINE": self.engine,
+            VARIABLE: json.dumps(asdict(throttle)),
+            # What was played is found in the engine's samples, which a mark would change.
+            "VOICEAGENT_TTS_WATERMARK": "false",
+        }
 
 
 MAIN = "native words"
-_KILLED = bench.Happening.BREAK
-
+_NATURAL = Condition(engine="hibari", languages=("en",))
+_NOISY = Throttle(rtf=0.5, without_words=True, noise_rms=_ROOM_NOISE_RMS)
 CONDITIONS = (
-    _condition(MAIN, 200, is_quick=True),
-    _condition(f"beside {BUSY_LOOPS} busy loops", 200, is_quick=True, busy_loops=BUSY_LOOPS),
-    _condition("the engine is killed", 40, happening=_KILLED, is_quick=True),
-    _condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
-    _condition("native words, RTF 0.9", 80, _at(0.9)),
-    _condition("native words, RTF 0.95", 40, _at(0.95)),
-    _condition("online aligner", 40, _aligned(0.0)),
-    _condition("online aligner, RTF 0.5", 40, _aligned(0.5)),
-    _condition("online aligner, RTF 0.9", 40, _aligned(0.9)),
-    _condition("clone of a noisy recording, RTF 0.5", 40, _aligned(0.5, noise_rms=_ROOM_NOISE_RMS)),
-    _natural("natural voice, its own words", 200, _at(0.0)),
-    _natural("natural voice, words by the aligner, RTF 0.5", 40, _aligned(0.5)),
+    Condition(name=MAIN, cuts=200, is_quick=True),
+    Condition(
+        name=f"beside {BUSY_LOOPS} busy loops", cuts=200, is_quick=True, busy_loops=BUSY_LOOPS
+    ),
+    Condition(name="the engine is killed", happening=bench.Happening.BREAK, is_quick=True),
+    Condition(name="native words, RTF 0.5", cuts=80, throttle=Throttle(0.5), is_quick=True),
+    Condition(name="native words, RTF 0.9", cuts=80, throttle=Throttle(0.9)),
+    Condition(name="native words, RTF 0.95", throttle=Throttle(0.95)),
+    Condition(name="online aligner", throttle=Throttle(without_words=True)),
+    Condition(name="online aligner, RTF 0.5", throttle=Throttle(0.5, without_words=True)),
+    Condition(name="online aligner, RTF 0.9", throttle=Throttle(0.9, without_words=True)),
+    Condition(name="clone of a noisy recording, RTF 0.5", throttle=_NOISY),
+    replace(_NATURAL, name="natural voice, its own words", cuts=200),
+    replace(
+        _NATURAL,
+        name="natural voice, words by the aligner, RTF 0.5",
+        throttle=Throttle(0.5, without_words=True),
+    ),
 )
-"""Conditions with equal servers are adjacent, so that each server starts once. The first condition
-is the main one."""
+"""Conditions with equal servers are adjacent, so that each server starts once."""
 
 
 def chosen_conditions(*, is_quick: bool, only: str) -> list[Condition]:

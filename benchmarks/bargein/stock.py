@@ -7,7 +7,7 @@ import contextlib
 import importlib.util
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,6 @@ from voiceagent_tts.plugins.bench.run import Outputs
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
 
-_VOICE, _OPENAI_VOICE = "default", "nova"
-_LANGUAGE = "{language}"
-
 
 @contextlib.asynccontextmanager
 async def ours_and_stock(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
@@ -34,46 +31,36 @@ async def ours_and_stock(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]
 
 def stock_services(url: str) -> list[TargetAddress]:
     """The stock services of both hosts that are installed, with the server at `url`."""
-    return [address for address in _stock_services(url) if _is_installed(address)]
-
-
-def _stock_services(url: str) -> Iterator[TargetAddress]:
     ws = url.removesuffix(DEFAULT_PATH)
     http = ws.replace("ws://", "http://")
-    voice = {"voice": _VOICE, "language": _LANGUAGE}
-    pipecat: dict[str, tuple[str, dict[str, Any]]] = {
-        "Cartesia": ("cartesia.tts.CartesiaTTSService",
-                     {"url": f"{ws}/tts/websocket", "settings": voice}),
-        "ElevenLabs": ("elevenlabs.tts.ElevenLabsTTSService", {"url": ws, "settings": voice}),
-        "OpenAI": ("openai.tts.OpenAITTSService",
-                   {"base_url": f"{http}/v1", "settings": {"voice": _OPENAI_VOICE}}),
+    voice = {"voice": "default", "language": "{language}"}
+    timed = {**voice, "word_timestamps": True}
+    services: dict[str, tuple[str, dict[str, Any]]] = {
+        "Cartesia, Pipecat": ("pipecat:pipecat.services.cartesia.tts.CartesiaTTSService",
+                              {"url": f"{ws}/tts/websocket", "settings": voice}),
+        "ElevenLabs, Pipecat": ("pipecat:pipecat.services.elevenlabs.tts.ElevenLabsTTSService",
+                                {"url": ws, "settings": voice}),
+        "OpenAI, Pipecat": ("pipecat:pipecat.services.openai.tts.OpenAITTSService",
+                            {"base_url": f"{http}/v1", "settings": {"voice": "nova"}}),
+        "Cartesia, LiveKit": ("livekit:livekit.plugins.cartesia.TTS", {"base_url": http, **timed}),
+        "ElevenLabs, LiveKit": ("livekit:livekit.plugins.elevenlabs.TTS",
+                                {"base_url": f"{http}/livekit/v1", "voice_id": "default",
+                                 "language": "{language}"}),
+        "OpenAI, LiveKit": ("livekit:livekit.plugins.openai.TTS",
+                            {"base_url": f"{http}/v1", "voice": "nova", "response_format": "pcm"}),
+        "Baseten, LiveKit": ("livekit:livekit.plugins.baseten.TTS",
+                             {"model": "qwen3-tts",
+                              "model_endpoint": f"{ws}/v1/audio/speech/stream", **timed}),
     }  # fmt: skip
-    livekit: dict[str, dict[str, Any]] = {
-        "Cartesia": {"base_url": http, "word_timestamps": True, **voice},
-        "ElevenLabs": {
-            "base_url": f"{http}/livekit/v1", "voice_id": _VOICE, "language": _LANGUAGE,
-        },
-        "OpenAI": {
-            "base_url": f"{http}/v1", "voice": _OPENAI_VOICE, "response_format": "pcm",
-        },
-        "Baseten": {
-            "model": "qwen3-tts", "model_endpoint": f"{ws}/v1/audio/speech/stream",
-            "word_timestamps": True, **voice,
-        },
-    }  # fmt: skip
-    for name, (path, arguments) in pipecat.items():
-        yield _address(f"stock {name}, Pipecat", f"pipecat:pipecat.services.{path}", arguments)
-    for name, arguments in livekit.items():
-        module = f"livekit:livekit.plugins.{name.lower()}.TTS"
-        yield _address(f"stock {name}, LiveKit", module, arguments)
+    return [
+        TargetAddress(f"stock {name}", address, Options(arguments={**arguments, "api_key": "none"}))
+        for name, (address, arguments) in services.items()
+        if _is_installed(address)
+    ]
 
 
-def _address(name: str, address: str, arguments: dict[str, Any]) -> TargetAddress:
-    return TargetAddress(name, address, Options(arguments={**arguments, "api_key": "none"}))
-
-
-def _is_installed(address: TargetAddress) -> bool:
-    module = address.address.partition(":")[2].rpartition(".")[0]
+def _is_installed(address: str) -> bool:
+    module = address.partition(":")[2].rpartition(".")[0]
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

@@ -8,7 +8,7 @@ framework.
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,8 @@ _OVERLAP_SAMPLES = ms_to_samples(60)
 """Length over which the audio of two contexts may agree after one took over from the other."""
 _PADDING_SAMPLES = ms_to_samples(40)
 """Silence that a transport may add after a context to fill its last chunk."""
+
+Samples = npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,72 +75,55 @@ def heard_of(text: str, played: bytes, speeches: Sequence[Speech]) -> Heard:
 
 def trace(played: bytes, speeches: Sequence[Speech]) -> list[tuple[Speech | None, int]]:
     """Split `played` into (context, samples from its start) in order; None is unknown audio."""
-    search = _Search(played, speeches)
+    audio = np.frombuffer(played, "<i2")
+    by_head: dict[bytes, list[Speech]] = defaultdict(list)
+    for speech in speeches:
+        by_head[speech.pcm[: _PROBE_SAMPLES * BYTES_PER_SAMPLE]].append(speech)
     pieces: list[tuple[Speech | None, int]] = []
     position = 0
-    while position < search.samples:
-        found = search.find(position)
+    while position < len(audio):
+        found = _find(audio, by_head, position)
         if found is None:
-            pieces.append((None, search.samples - position))
+            pieces.append((None, len(audio) - position))
             break
-        if found.start > position:
-            pieces.append((None, found.start - position))
-        elif found.start < position:  # the last piece seemed longer by coincidence
-            speech, length = pieces[-1]
-            pieces[-1] = (speech, length - (position - found.start))
-        pieces.append((found.speech, found.samples))
-        position = found.start + found.samples
+        start, samples, speech = found
+        if start > position:
+            pieces.append((None, start - position))
+        elif start < position:  # the last piece seemed longer by coincidence
+            earlier, length = pieces[-1]
+            pieces[-1] = (earlier, length - (position - start))
+        pieces.append((speech, samples))
+        position = start + samples
     return pieces
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    start: int
-    samples: int
-    speech: Speech
+def _find(
+    audio: Samples, by_head: Mapping[bytes, Sequence[Speech]], position: int
+) -> tuple[int, int, Speech] | None:
+    """The piece that starts near `position` and ends after it: its start, its length, its speech.
+
+    Args:
+        audio: what was played.
+        by_head: speeches by their first samples.
+        position: place in `audio`.
+    """
+    earliest = max(0, position - _OVERLAP_SAMPLES)
+    latest = min(len(audio), position + _PADDING_SAMPLES + 1)
+    for start in (*range(position, earliest - 1, -1), *range(position + 1, latest)):
+        rest = audio[start:]
+        alike = by_head.get(rest[:_PROBE_SAMPLES].tobytes(), ())
+        lengths = [_agreement(rest, speech) for speech in alike]
+        if lengths and start + max(lengths) > position:
+            return start, max(lengths), alike[lengths.index(max(lengths))]
+    return None
 
 
-class _Search:
-    """Finds the starts of speeches in audio."""
-
-    def __init__(self, played: bytes, speeches: Sequence[Speech]) -> None:
-        self._audio = np.frombuffer(played, "<i2")
-        self._by_head: dict[bytes, list[Speech]] = defaultdict(list)
-        for speech in speeches:
-            self._by_head[speech.pcm[: _PROBE_SAMPLES * BYTES_PER_SAMPLE]].append(speech)
-
-    @property
-    def samples(self) -> int:
-        return len(self._audio)
-
-    def find(self, position: int) -> _Found | None:
-        """The piece that starts near `position` and ends after it."""
-        earliest = max(0, position - _OVERLAP_SAMPLES)
-        latest = min(self.samples, position + _PADDING_SAMPLES + 1)
-        for start in (*range(position, earliest - 1, -1), *range(position + 1, latest)):
-            found = self._longest_from(start)
-            if found is not None and start + found.samples > position:
-                return found
-        return None
-
-    def _longest_from(self, start: int) -> _Found | None:
-        rest = self._audio[start:]
-        head = rest[:_PROBE_SAMPLES].tobytes()
-        lengths = [
-            (self._agreement(rest, speech), speech) for speech in self._by_head.get(head, ())
-        ]
-        if not lengths:
-            return None
-        samples, speech = max(lengths, key=lambda length: length[0])
-        return _Found(start, samples, speech)
-
-    @staticmethod
-    def _agreement(rest: npt.NDArray[np.int16], speech: Speech) -> int:
-        """Number of equal samples at the start of both."""
-        candidate = np.frombuffer(speech.pcm, "<i2")
-        length = min(len(rest), len(candidate))
-        differ = np.flatnonzero(rest[:length] != candidate[:length])
-        return int(differ[0]) if len(differ) else length
+def _agreement(audio: Samples, speech: Speech) -> int:
+    """Number of equal samples at the start of both."""
+    candidate = np.frombuffer(speech.pcm, "<i2")
+    length = min(len(audio), len(candidate))
+    differ = np.flatnonzero(audio[:length] != candidate[:length])
+    return int(differ[0]) if len(differ) else length
 
 
 def _place(texts: Sequence[str], reply: Sequence[str], first: int) -> int:

@@ -1,1 +1,1 @@
-"""Shared by all benchmarks: percentiles, provenance and the closing JSON line."""
+"""Shared by all benchmarks: provenance and the closing JSON line."""

@@ -1,24 +1,11 @@
-"""Report results: percentiles, their provenance, and a closing JSON object."""
+"""Report results: their provenance, and a closing JSON object."""
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from voiceagent_tts.plugins.bench import machine
-
-
-def percentiles(values: Sequence[float], *, digits: int = 2) -> dict[str, float]:
-    """Return p50, p95 and p99, keyed as `p50_ms`; linearly interpolated."""
-    ranks = (50, 95, 99)
-    figures = np.percentile(np.asarray(values, np.float64), ranks)
-    return {
-        f"p{rank}_ms": round(float(figure), digits)
-        for rank, figure in zip(ranks, figures, strict=True)
-    }
 
 
 def provenance() -> dict[str, Any]:

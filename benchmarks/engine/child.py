@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +42,4 @@ def _load(threads: int, load: str, arguments: tuple[str, ...]) -> None:
 
 def _ask(request: dict[str, Any]) -> dict[str, Any]:
     assert _answer is not None
-    answer = _answer(request)
-    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**answer, "peak_mb": peak_kb * 1024 / 1e6}
+    return _answer(request)

@@ -68,17 +68,15 @@ def _stand_in() -> None:
             setattr(sys.modules[parent], child, module)
 
 
-def load(packages: str, folder: str, precision: str, speaker: str) -> Answer:
-    """Load the package of a folder and a CustomVoice model; it answers with what speaking took."""
+def load(packages: str, folder: str, speaker: str) -> Answer:
+    """Load the package of a folder and a model in float32; it answers with what speaking took."""
     sys.path.insert(0, packages)
     # before the stand-ins, because transformers checks which packages are installed
     importlib.import_module("transformers")
     _stand_in()
     torch = importlib.import_module("torch")
     package = importlib.import_module("qwen_tts")
-    model = package.Qwen3TTSModel.from_pretrained(
-        folder, dtype=getattr(torch, precision), device_map="cpu"
-    )
+    model = package.Qwen3TTSModel.from_pretrained(folder, dtype=torch.float32, device_map="cpu")
 
     def speak(request: dict[str, Any]) -> dict[str, Any]:
         """Generate the audio of a text; the official package returns all of it at the end."""

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
-from benchmarks.common.report import percentiles
+import numpy as np
+
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.runner import Prefix, Runner
@@ -125,8 +126,9 @@ class Steps:
         for name, prefix in (("cold", None), ("prepared", prepared)):
             taken_s = [self._first_two(prompt, prefix) for _ in range(rounds + 1)][1:]
             for frame, times_s in zip(("first", "second"), zip(*taken_s, strict=True), strict=True):
-                for rank, value in percentiles([1000 * each for each in times_s]).items():
-                    figures[f"{name}_{frame}_frame_{rank}"] = value
+                for rank in (50, 95, 99):
+                    figure_ms = round(1000 * float(np.percentile(times_s, rank)), 2)
+                    figures[f"{name}_{frame}_frame_p{rank}_ms"] = figure_ms
         return figures
 
     def _first_two(self, prompt: Prompt, prefix: Prefix | None) -> list[float]:

@@ -11,8 +11,9 @@ is downloaded.
 import json
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -104,22 +105,14 @@ class RandomModel:
         return Codec(self.codec_config, decoder)
 
     def ready_folder(self, folder: Path) -> Path:
-        """Return `folder`, after writing the model into it if it does not exist.
-
-        The folder appears only when complete, so an interrupted run starts again.
-        """
-        if not folder.exists():
-            partial = folder.with_name(f"{folder.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            self._write(partial)
-            partial.rename(folder)
-        return folder
+        """Return `folder`, after writing the model into it if it does not exist."""
+        return _ready(folder, self._write)
 
     def _write(self, folder: Path) -> None:
         from safetensors.torch import save_file
 
         codec_folder = folder / CODEC_FOLDER
-        codec_folder.mkdir(parents=True)
+        codec_folder.mkdir()
         for path, value in {
             folder / "config.json": self.model,
             folder / "generation_config.json": GENERATION,
@@ -167,13 +160,23 @@ class RandomModel:
         return numbers
 
     def _tokenizer(self) -> Tokenizer:
-        folder = self.tokenizer_folder
-        if not folder.exists():
-            partial = folder.with_name(f"{folder.name}.partial")
-            partial.mkdir(parents=True, exist_ok=True)
-            write_tokenizer(partial, self.config)
-            partial.rename(folder)
+        write = partial(write_tokenizer, config=self.config)
+        folder = _ready(self.tokenizer_folder, write)
         return Tokenizer(folder, self.config.im_start_token_id, self.config.im_end_token_id)
+
+
+def _ready(folder: Path, write: Callable[[Path], None]) -> Path:
+    """Return a folder, written if it does not exist.
+
+    It appears only when complete, so an interrupted run starts again.
+    """
+    if not folder.exists():
+        unfinished = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        unfinished.rename(folder)
+    return folder
 
 
 def published_random_model(size: str, folder: Path, device: str) -> RandomModel:

@@ -18,13 +18,7 @@ from voiceagent_tts.model.config import ModelConfig
 
 _SENTENCES = 2000
 _LEARNT_TOKENS = 8000
-_SPECIAL_FLAGS = {
-    "lstrip": False,
-    "normalized": False,
-    "rstrip": False,
-    "single_word": False,
-    "special": True,
-}
+_SPECIAL_FLAGS = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
 
 
 def write_tokenizer(folder: Path, config: ModelConfig) -> None:
@@ -35,15 +29,13 @@ def write_tokenizer(folder: Path, config: ModelConfig) -> None:
         config: configuration of the model, for the ids of its control tokens.
     """
     special = _special_tokens(config)
-    vocabulary, merges = learn_vocabulary(min(special))
-    _write_json(folder / "vocab.json", vocabulary)
-    lines = ["#version: 0.2", *map(" ".join, merges)]
-    (folder / "merges.txt").write_text("\n".join(lines) + "\n", "utf-8")
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(special))
+    _learnt(min(special)).save(str(folder))
+    settings = json.dumps(_tokenizer_config(special), indent=1)
+    (folder / "tokenizer_config.json").write_text(settings, "utf-8")
 
 
-def learn_vocabulary(size: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return a vocabulary of `size` tokens, and merges learnt from agents' sentences."""
+def _learnt(size: int) -> BPE:
+    """Learn a vocabulary of `size` tokens from agents' sentences."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     trainer = BpeTrainer(
@@ -56,7 +48,7 @@ def learn_vocabulary(size: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
     tokenizer.train_from_iterator(turns, trainer)
     learnt = json.loads(tokenizer.to_str())["model"]
     unused = {f"<unused {id}>": id for id in range(len(learnt["vocab"]), size)}
-    return learnt["vocab"] | unused, [(first, second) for first, second in learnt["merges"]]
+    return BPE(learnt["vocab"] | unused, [(first, second) for first, second in learnt["merges"]])
 
 
 def _special_tokens(config: ModelConfig) -> dict[int, str]:
@@ -73,7 +65,10 @@ def _special_tokens(config: ModelConfig) -> dict[int, str]:
 
 
 def _tokenizer_config(special: dict[int, str]) -> dict[str, Any]:
-    added = {str(id): {"content": name, **_SPECIAL_FLAGS} for id, name in special.items()}
+    added = {
+        str(id): {"content": name, "special": True, **_SPECIAL_FLAGS}
+        for id, name in special.items()
+    }
     return {
         "tokenizer_class": "Qwen2Tokenizer",
         "processor_class": "Qwen3TTSProcessor",
@@ -89,7 +84,3 @@ def _tokenizer_config(special: dict[int, str]) -> dict[str, Any]:
         "split_special_tokens": False,
         "clean_up_tokenization_spaces": False,
     }
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=1), "utf-8")

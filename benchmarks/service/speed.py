@@ -1,13 +1,9 @@
-"""How fast the networks that predict durations speak here: seconds per second of audio.
-
-python -m benchmarks.service.speed
-"""
+"""How fast the networks that predict durations speak here: seconds per second of audio."""
 
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.common.report import provenance, publish
 from testbed.hibari_driving import heart, phoneme_driver
 from testbed.kokoro import kokoro_voices
 from testbed.missing import MissingPartError
@@ -53,7 +49,3 @@ def _rtf(driver: Driver) -> float:
     events = driver.run(*submits, *map(credit, contexts))
     samples = sum(samples_of(events, number) for number in contexts)
     return (time.perf_counter() - began_s) * SAMPLE_RATE_HZ / samples
-
-
-if __name__ == "__main__":
-    publish({"speed": list(speed_of()), **provenance()})

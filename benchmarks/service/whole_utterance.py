@@ -4,8 +4,7 @@ Most wrappers of speech models look like this: one request at a time, all audio 
 byte of the answer. Run as a process: `python -m benchmarks.service.whole_utterance`.
 """
 
-import asyncio
-import sys
+import socket
 from functools import partial
 
 import uvicorn
@@ -35,18 +34,13 @@ def make_app() -> FastAPI:
     return app
 
 
-async def serve() -> None:
+def serve() -> None:
     """Serve on a free port; the first line of standard output is `ready` and the address."""
-    config = uvicorn.Config(make_app(), host="127.0.0.1", port=0, log_level="warning")
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    sys.stdout.write(f"ready http://127.0.0.1:{port}\n")
-    sys.stdout.flush()
-    await serving
+    config = uvicorn.Config(make_app(), log_level="warning")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(f"ready http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+        uvicorn.Server(config).run([listening])
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    serve()

@@ -31,10 +31,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import psutil
 import typer
 
-from benchmarks.common.report import percentiles, provenance, publish
+from benchmarks.common.report import provenance, publish
 from benchmarks.tenants.attacks import ATTACKS, CONTEXTS, run_attack
 from testbed.haproxy_process import HAProxyProcess
 from testbed.ports import free_ports
@@ -73,8 +74,7 @@ class Felt:
     @property
     def p95_ms(self) -> float:
         """95 % of the first audio came within this time."""
-        times_ms = [1000 * each for each in self.first_audio_s or [math.nan]]
-        return percentiles(times_ms, digits=1)["p95_ms"]
+        return round(1000 * float(np.percentile(self.first_audio_s or [math.nan], 95)), 1)
 
     def figures(self) -> dict[str, Any]:
         """For the report."""
@@ -171,27 +171,7 @@ def _kept_mb(server: ServerProcess) -> float:
 # One server for each attack.
 
 
-@dataclass(slots=True)
-class Attacked:
-    """A server after its attack, which goes on until its memory is read."""
-
-    name: str
-    server: ServerProcess
-    stack: contextlib.ExitStack
-    read_at: float
-    figures: dict[str, Any]
-
-    def read(self) -> None:
-        """Read its memory when it is time, and stop it."""
-        time.sleep(max(0.0, self.read_at - time.monotonic()))
-        self.figures["rss_mb"]["kept_after"] = round(_kept_mb(self.server))
-        self.stack.close()
-        print(self.name, self.figures, flush=True)
-
-
-async def _measure(name: str, keys: Path, seconds: float, settle_s: float) -> Attacked:
-    stack = contextlib.ExitStack()
-    server = stack.enter_context(_server(keys))
+async def _measure(name: str, server: ServerProcess, seconds: float) -> dict[str, Any]:
     await asyncio.sleep(_BEGIN_S)
     await _turn(server.url, Felt(), "こんにちは。", "ja")  # its dictionary has 70 MB, and stays
     alone = await _speak(server.url, seconds / 2)
@@ -203,35 +183,13 @@ async def _measure(name: str, keys: Path, seconds: float, settle_s: float) -> At
         watching.cancel()
         longest_stall_s = _stall_s(server)  # of the last minute, so before the proof
         proved = is_proved()
-    figures = felt.figures() | {
+    return felt.figures() | {
         "proved": proved,
         "alone_p95_ms": alone.p95_ms,
         "alone_stall_ms": round(1000 * stall_s, 1),
         "longest_stall_ms": round(1000 * longest_stall_s, 1),
         "rss_mb": {"kept_before": round(kept_mb), "most": round(most[0])},
     }
-    return Attacked(name, server, stack, time.monotonic() + settle_s, figures)
-
-
-@contextlib.contextmanager
-def _one_by_one(
-    names: list[str], keys: Path, seconds: float, settle_s: float
-) -> Iterator[dict[str, dict[str, Any]]]:
-    """The figures of each attack; those of memory are there after the block."""
-    waiting: list[Attacked] = []
-    done: dict[str, dict[str, Any]] = {}
-    try:
-        for name in names:
-            waiting.append(asyncio.run(_measure(name, keys, seconds, settle_s)))
-            done[name] = waiting[-1].figures
-            while waiting and waiting[0].read_at <= time.monotonic():
-                waiting.pop(0).read()
-        yield done
-        while waiting:
-            waiting.pop(0).read()
-    finally:
-        for each in waiting:
-            each.stack.close()
 
 
 # Two replicas for all attacks.
@@ -251,7 +209,7 @@ def _fleet(keys: Path) -> Iterator[HAProxyProcess]:
         yield haproxy
 
 
-async def _through(haproxy: HAProxyProcess, name: str, seconds: float) -> dict[str, Any]:
+async def _through(name: str, haproxy: HAProxyProcess, seconds: float) -> dict[str, Any]:
     down = 0
 
     async def watch() -> None:
@@ -265,10 +223,44 @@ async def _through(haproxy: HAProxyProcess, name: str, seconds: float) -> dict[s
         watching = asyncio.create_task(watch())
         felt = await _speak(haproxy.url, seconds)
         watching.cancel()
-        proved = is_proved()
-    figures = felt.figures() | {"proved": proved, "replica_down": down}
-    print("two replicas:", name, figures, flush=True)
-    return figures
+        return felt.figures() | {"proved": is_proved(), "replica_down": down}
+
+
+# All of them.
+
+
+async def measure_all(
+    names: list[str], keys: Path, seconds: float, settle_s: float, has_replicas: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of each attack on a server of its own, and on two replicas.
+
+    A server settles while others are measured.
+    """
+    alone: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    measuring = asyncio.Lock()
+
+    async def settle(name: str, server: ServerProcess, stack: contextlib.ExitStack) -> None:
+        await asyncio.sleep(settle_s)
+        async with measuring:
+            alone[name]["rss_mb"]["kept_after"] = round(_kept_mb(server))
+            stack.close()
+        print(name, alone[name], flush=True)
+
+    async with asyncio.TaskGroup() as settling:
+        for name in names:
+            stack = contextlib.ExitStack()
+            async with measuring:
+                server = stack.enter_context(_server(keys))
+                alone[name] = await _measure(name, server, seconds)
+            settling.create_task(settle(name, server, stack))
+        if has_replicas:
+            with _fleet(keys) as haproxy:
+                for name in names:
+                    async with measuring:
+                        shared[name] = await _through(name, haproxy, seconds / 2)
+                    print("two replicas:", name, shared[name], flush=True)
+    return alone, shared
 
 
 # The report.
@@ -326,13 +318,8 @@ def main(
         keys = Path(folder) / "keys.json"
         document = KeyDocument(keys=tuple(each.key for each in (VICTIM, ATTACKER, ADMIN)))
         keys.write_text(document.dump())
-        shared: dict[str, Any] = {}
-        with _one_by_one(names, keys, seconds, settle_s) as alone:
-            if replicas:
-                with _fleet(keys) as haproxy:
-                    for name in names:
-                        shared[name] = asyncio.run(_through(haproxy, name, seconds / 2))
-    _report(alone, shared)
+        figures = asyncio.run(measure_all(names, keys, seconds, settle_s, replicas))
+    _report(*figures)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from benchmarks.bargein.truth import Speech, heard_of, trace
 from testbed.papers import ROOT, table_rows
 from testbed.segment_driving import Driver
 from testbed.throttled import Throttle, Throttled
-from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.core import WordTimestamp, ms_to_samples
 from voiceagent_tts.espeak.engine import EspeakEngine
 from voiceagent_tts.plugins.bench.bargein.heard import HEARD_SAMPLES
 from voiceagent_tts.plugins.bench.bargein.run import host_of
@@ -96,6 +96,19 @@ def test_a_reply_that_another_context_went_on_with_is_put_together(cut: int, res
     assert heard.begun == frozenset(range(max(expected, begun_before)))
 
 
+@pytest.mark.parametrize("rest", [100, WORD_SAMPLES])
+def test_silence_that_a_transport_adds_is_unknown_audio(rest: int) -> None:
+    """Up to 40 ms between two contexts; what follows is found."""
+    first, second = speech("One,", seed=1), speech("two.", seed=2)
+    silence = ms_to_samples(40)
+    played = first.pcm + bytes(2 * silence) + second.pcm[: 2 * rest]
+    assert trace(played, [second, first]) == [
+        (first, WORD_SAMPLES), (None, silence), (second, rest),
+    ]  # fmt: skip
+    played += bytes(2 * 2 * silence)
+    assert trace(played, [second, first])[2:] == [(second, rest), (None, 2 * silence)]
+
+
 def test_a_session_can_load_what_kills_an_engine() -> None:
     """Its process cannot load a program's functions, as the parent's `__main__` is not its own."""
     assert kill_engine.__module__ == "benchmarks.bargein.conditions"
@@ -144,11 +157,8 @@ def test_the_table_of_interruptions_has_the_figures_of_the_last_runs() -> None:
 
 def test_each_engine_has_the_faults_of_its_condition() -> None:
     """A clone of a noisy recording has the noise that it names, in its pauses too."""
-    throttles = {
-        each.name: Throttle(**dict(each.server.throttle))
-        for each in chosen_conditions(is_quick=False, only="")
-    }
-    noise_rms = throttles["clone of a noisy recording, RTF 0.5"].noise_rms
+    (noisy,) = chosen_conditions(is_quick=False, only="clone of a noisy recording, RTF 0.5")
+    noise_rms = noisy.throttle.noise_rms
 
     def quietest_rms(throttle: Throttle) -> float:
         pcm = Driver(partial(Throttled, EspeakEngine, throttle=throttle)).speak("Well. Good!")

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from benchmarks.engine.child import Ask
-from benchmarks.engine.reference import Result, Sides, Speech, contests, figures
+from benchmarks.engine.reference import CONTESTS, Result, Sides, Speech, figures
 from voiceagent_tts.engine.options import Precision
 
 CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
@@ -40,14 +40,9 @@ def test_both_sides_have_as_many_turns(sides: Sides) -> None:
     """Each round gives one figure per side, of calls that made as many frames as asked."""
     with sides.ours() as ask:
         long = sides.speak(ask, 9)
-    assert long.frames == 9 and 0 < long.first_audio_s < long.total_s and long.peak_mb > 50
-    result = sides.hold(contests("auto")[0], 3, 6)
+    assert long.frames == 9 and 0 < long.first_audio_s < long.total_s
+    result = sides.hold(CONTESTS[0], 3, 6)
     assert len(result.official_ms) == len(result.our_ms) == 3
-
-
-def test_a_precision_is_held_against_float32(sides: Sides) -> None:
-    """Along a given speech bfloat16 chooses most, but not all, of float32's codes."""
-    assert 0.8 < sides.top_1_agreement("bfloat16", 12) < 1.0
 
 
 def test_ratios_are_official_over_ours() -> None:
@@ -55,10 +50,10 @@ def test_ratios_are_official_over_ours() -> None:
     ours_ms = (200.0, 100.0, 80.0, 40.0)
     results = [
         Result(contest, [300.0, 100.0, 200.0], [ours] * 3)
-        for contest, ours in zip(contests("int8"), ours_ms, strict=True)
+        for contest, ours in zip(CONTESTS, ours_ms, strict=True)
     ]
-    long = Speech(125, 60.0, 60.0, 6000.0), Speech(125, 0.5, 30.0, 5000.0)
-    found = figures(results, long, 0.97)
+    long = Speech(125, 60.0, 60.0), Speech(125, 0.5, 30.0)
+    found = figures(results, long)
     ratios = [value for name, value in found.items() if name.startswith("frames_ratio")]
     assert ratios == [1.0, 2.0, 2.5, 5.0]
-    assert (found["first_audio_ratio"], found["memory_ratio"]) == (120.0, 1.2)
+    assert found["first_audio_ratio"] == 120.0

@@ -1,13 +1,11 @@
 """One tenant beside another that attacks the server is measured."""
 
 import asyncio
-import contextlib
 import json
 import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +64,10 @@ def measured(
 ) -> None:
     """Run the benchmark where two attacks give the figures of a test."""
 
-    @contextlib.contextmanager
-    def one_by_one(names: list[str], *_: object) -> Iterator[dict[str, Any]]:
-        yield {name: GOOD if name == "cuts" else figures for name in names}
+    async def measure_all(*_: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"cuts": GOOD, "uploads": figures}, {"cuts": GOOD_REPLICAS, "uploads": replicas}
 
-    async def through(haproxy: None, name: str, seconds: float) -> dict[str, Any]:
-        return GOOD_REPLICAS if name == "cuts" else replicas
-
-    monkeypatch.setattr(tenants, "_one_by_one", one_by_one)
-    monkeypatch.setattr(tenants, "_fleet", lambda keys: contextlib.nullcontext())
-    monkeypatch.setattr(tenants, "_through", through)
+    monkeypatch.setattr(tenants, "measure_all", measure_all)
     tenants.main(attacks="cuts;uploads")
 
 
