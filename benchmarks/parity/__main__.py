@@ -6,16 +6,19 @@ rounding decides, either is correct: such a case counts as a near tie. Audio, re
 speaker embedding must agree within `TOLERANCE`. The exit status is 1 if anything differs.
 
 Codecs with random weights amplify rounding, some beyond `TOLERANCE`: the official package differs
-from itself by 1.3e-4 with another number of threads. So its samples are compared with ours in
-float64, which contain no rounding, all frames at once: `max_wav_error`. `max_rounding` is how far
-float32 moves our own samples; the official ones may differ by twice as much. `max_stream_error` is
-the difference between our decoder, streaming in random windows, and the same at once, in float64.
+from itself by 1.3e-4 with another number of threads. So audio is compared in two steps.
+`max_wav_error` is the difference between the official samples and those of the same operations in
+the same order (`benchmarks.parity.plain_codec`), in float32; it is zero on the same kind of
+machine. `max_stream_error` is the difference between our decoder, streaming in random windows, and
+the plain operations, both in float64, so that it contains no rounding. `max_rounding` is how far
+float32 moves our samples; on another kind of machine, the official samples may differ by twice as
+much.
 """
 
 import random
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,6 +31,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.common.report import publish
+from benchmarks.parity.plain_codec import PlainCodec, load_plain_codec
 from testbed.official_cases import GREEDY, Case, official_voice, read_cases
 from testbed.parity import Verdict, compare_codes, decode_in_windows, random_windows
 from voiceagent_tts.core import FRAME_SAMPLES
@@ -35,6 +39,7 @@ from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.prompt import Cloned, Prompt
 from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
@@ -52,6 +57,8 @@ _MAX_ROUNDING = 5 * TOLERANCE
 _INCOMPARABLE = 2.0
 """Largest possible difference of two samples; stands for audio of different lengths."""
 _CODEC_FRAMES = "codec-130-frames"
+_THREADS = (2, 1, 4)
+"""Numbers of threads that the official package may have used; each sums in another order."""
 
 _STYLES = {"equal": "green", "near tie": "yellow", "different": "red"}
 
@@ -65,9 +72,9 @@ class Finding:
         kind: kind of the item.
         frames: number of official frames.
         verdict: result of comparing the codes.
-        error: difference of the official samples from ours in float64, or of the official speaker
-            embedding from ours; None without samples and embedding.
-        stream: difference of our samples in windows from those at once, in float64.
+        error: difference of the official samples from those of the plain operations, or of the
+            official speaker embedding from ours; None without samples and embedding.
+        stream: difference of our samples from those of the plain operations, in float64.
         rounding: difference of our samples in float32 from those in float64.
     """
 
@@ -91,6 +98,52 @@ SoundErrors = tuple[float, float, float]
 """A finding's `error`, `stream` and `rounding`."""
 
 
+@dataclass(frozen=True, slots=True)
+class _SoundCheck:
+    """One codec: our streaming decoder in float32 and in float64, and the plain decoder."""
+
+    fast: CodecDecoder
+    exact: CodecDecoder
+    plain: PlainCodec
+
+    def compare(
+        self,
+        codes: Tensor,
+        expected: Tensor,
+        partitions: Iterable[Sequence[int]],
+        before: Tensor | None = None,
+    ) -> SoundErrors:
+        """Return the largest errors over all partitions; `before` are the preceding frames."""
+        error = min(self._errors(codes, expected, before))
+        plain = _decode_plainly(replace(self.plain, dtype=torch.float64), codes, before)
+        streams, roundings = [0.0], [0.0]
+        for windows in partitions:
+            exact = decode_in_windows(self.exact, codes, windows, before)
+            fast = decode_in_windows(self.fast, codes, windows, before)
+            streams.append(_largest_difference(exact, plain))
+            roundings.append(_largest_difference(fast, exact))
+        return error, max(streams), max(roundings)
+
+    def _errors(self, codes: Tensor, expected: Tensor, before: Tensor | None) -> Iterator[float]:
+        """Yield the error of the official samples per number of threads, until one is zero."""
+        usual = torch.get_num_threads()
+        for threads in _THREADS:
+            torch.set_num_threads(threads)
+            error = _largest_difference(_decode_plainly(self.plain, codes, before), expected)
+            torch.set_num_threads(usual)
+            yield error
+            if error == 0.0:
+                return
+
+
+def _decode_plainly(plain: PlainCodec, codes: Tensor, before: Tensor | None) -> Tensor:
+    """Decode frames ([F, K]) after `before`, whose audio is not returned; returns [F * 1920]."""
+    if before is None:
+        return plain.decode(codes.T[None])[0]
+    samples = plain.decode(torch.cat((before, codes)).T[None])[0]
+    return samples[len(before) * FRAME_SAMPLES :]
+
+
 class _Model:
     """Compares one checkpoint of the folder with its cases."""
 
@@ -99,7 +152,11 @@ class _Model:
         self._checkpoint = load_checkpoint(folder / name)
         self._name = name
         self._codec = load_codec(folder / name)
-        self._exact = load_codec(folder / name, torch.float64).decoder
+        self._sound = _SoundCheck(
+            self._codec.decoder,
+            load_codec(folder / name, torch.float64).decoder,
+            load_plain_codec(folder / name),
+        )
         self._heard: dict[str, Cloned] = {}
 
     def compare(self, case: Case) -> Iterator[Finding]:
@@ -137,7 +194,7 @@ class _Model:
         if case.samples is None:
             return ()
         windows = random_windows(len(case.codes), random.Random(str(case)))
-        return self._compare_samples(case.codes, case.samples, [windows], prompt.reference_codes)
+        return self._sound.compare(case.codes, case.samples, [windows], prompt.reference_codes)
 
     def compare_codec(self) -> Iterator[Finding]:
         path = self._folder / f"{_CODEC_FRAMES}.npz"
@@ -153,26 +210,7 @@ class _Model:
         if codes.shape[1] != self._codec.codebooks or codes.max() >= self._codec.codebook_size:
             return _INCOMPARABLE, 0.0, 0.0
         partitions = [random_windows(len(codes), random.Random(n)) for n in range(PARTITIONS)]
-        return self._compare_samples(codes, expected, partitions)
-
-    def _compare_samples(
-        self,
-        codes: Tensor,
-        expected: Tensor,
-        partitions: Sequence[Sequence[int]],
-        before: Tensor | None = None,
-    ) -> SoundErrors:
-        """Return the largest errors over all partitions; `before` are the preceding frames."""
-        spoken = codes if before is None else torch.cat((before, codes))
-        whole = decode_in_windows(self._exact, spoken, [len(spoken)])
-        whole = whole[(len(spoken) - len(codes)) * FRAME_SAMPLES :]
-        streams, roundings = [0.0], [0.0]
-        for windows in partitions:
-            exact = decode_in_windows(self._exact, codes, windows, before)
-            fast = decode_in_windows(self._codec.decoder, codes, windows, before)
-            streams.append(_largest_difference(exact, whole))
-            roundings.append(_largest_difference(fast, exact))
-        return _largest_difference(whole, expected), max(streams), max(roundings)
+        return self._sound.compare(codes, expected, partitions)
 
 
 def _largest_difference(made: Tensor, expected: Tensor) -> float:
