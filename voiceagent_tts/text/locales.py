@@ -250,9 +250,10 @@ class Locale:
         forms = joined.split("/")
         if len(forms) == 1:
             return joined
-        kinds = ("one", "other") if len(forms) == 2 else ("one", "few", "many")
         kind = self._cldr.plural_form(amount)
-        return forms[kinds.index(kind)] if kind in kinds else forms[-1]
+        if len(forms) == 2:
+            return forms[kind != "one"]
+        return forms[["one", "few", "many"].index("few" if kind == "other" else kind)]
 
 
 def _converter(language: str) -> Any:

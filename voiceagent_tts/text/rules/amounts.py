@@ -16,6 +16,7 @@ from voiceagent_tts.text.rules.rule import (
     counted,
     last_dot,
     number_pattern,
+    say_nothing,
     text_before,
     units_pattern,
     value_of,
@@ -36,9 +37,13 @@ _NOUN = re.compile(
     r"|minimum|limit|round|deal|copay|(?:run|walk|race|bag|call|flight|drive|hike|radius|delay)\b)"
 )
 """Nouns that an amount may describe."""
+_LAKHS = re.compile(r"(?<![\w.,])\d{1,2}(?:,\d\d)+,\d{3}(?!\d|,\d)")
+"""A number with the groups of India, as in "1,50,000"."""
 _PER = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
 """The unit of a price, as in "$5/user/month"."""
 _AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
+_NO_CENTS = r"(?<=\d),[-–—](?= ?(?:{money})|[\s.,;:!?)]|$)"
+"""The dash for cents of a whole price, as in "5,– €"."""
 
 _ONES = ["", *"한 두 세 네 다섯 여섯 일곱 여덟 아홉".split()]
 _TENS = ["", *"열 스물 서른 마흔 쉰 예순 일흔 여든 아흔".split()]
@@ -47,8 +52,12 @@ _KOREAN = {str(number): _TENS[number // 10] + _ONES[number % 10] for number in r
 
 def prices(locale: Locale) -> Iterator[Rule]:
     """Rules for money, and for large numbers that are written short: "$5M", "5 Mio. €"."""
+    if locale.group == ",":
+        yield Rule(_LAKHS, lambda match, _: [(match[0].replace(",", ""), 0)])
     number, sign = number_pattern(locale), f"(?P<sign>{MONEY})"
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
+    if locale.decimal == ",":
+        yield Rule.of(_NO_CENTS.format(money=MONEY), say_nothing)
     yield from _large_numbers(locale)
     yield Rule.of(rf"(?<![\w.,]){sign} ?{amount}{_PER}{_AMOUNT_END}", _say_money)
     yield Rule.of(rf"(?<![\w.,]){amount} ?{sign}{_PER}(?!\w)", _say_money)
@@ -66,7 +75,7 @@ def _large_numbers(locale: Locale) -> Iterator[Rule]:
     )
     if short:
         amount = rf"(?P<amount>{number_pattern(locale)}) ?(?P<scale>{short})"
-        pattern = rf"(?<![\w.,])(?:(?P<first>{MONEY}) ?)?{amount}(?: ?(?P<last>{MONEY}))?"
+        pattern = rf"(?<![\w.,])(?:(?P<first>{MONEY}) ?)?{amount}(?: ?(?P<last>{MONEY})(?! ?\d))?"
         yield Rule.of(rf"{pattern}{_PER}(?!\w)", _say_scale)
 
 
@@ -76,7 +85,9 @@ def parts_and_units(locale: Locale) -> Iterator[Rule]:
     number, units = f"{number_pattern(locale)}|{part}", units_pattern(locale)
     yield Rule(_FRACTION, _say_fraction)
     yield Rule(_SINGLE_FRACTION, _say_single_fraction)
-    yield Rule.of(rf"(?<![\w.,])({number}) ?({units})(?:\.(?= [a-z\d]))?{_AMOUNT_END}", _say_unit)
+    yield Rule.of(
+        rf"(?<![\w.,$€£¥])({number}) ?({units})(?:\.(?= [a-z\d]))?{_AMOUNT_END}", _say_unit
+    )
 
 
 def counts(locale: Locale) -> Iterator[Rule]:
@@ -101,9 +112,11 @@ def _say_money(match: re.Match[str], locale: Locale) -> list[Part] | None:
         value = 1 if _is_before_noun(match, locale) else value_of(number, locale)
         name = locale.currency(sign, value)
         number = counted(number if whole else f"0{number}", name, locale)
-        return [(number, at), (f" {name}", sign_at), *_per(match, locale)]
+        said = [(number, at), (f" {name}", sign_at), *_per(match, locale)]
+        return [*said, (last_dot(match), len(match[0]) - 1)]
     places = (at, at + len(whole) + 1, sign_at)
-    return [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
+    said = [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
+    return [*said, (last_dot(match), len(match[0]) - 1)]
 
 
 def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
@@ -141,11 +154,11 @@ def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
     scale = locale.scale(dotted if is_dotted else short, value_of(number, locale))
     at, place = (match.start(name) - match.start() for name in ("amount", "scale"))
     said = [(counted(number, scale, locale), at), (f" {scale}", place)]
-    if not sign:
-        return [*said, (last_dot(match), len(match[0]) - 1), *_per(match, locale)]
-    after = match.start("last") - match.start() if match["last"] else place
-    amount = 1 if _is_before_noun(match, locale) else 5
-    return [*said, (_of(short, locale.currency(sign, amount), locale), after), *_per(match, locale)]
+    if sign:
+        after = match.start("last") - match.start() if match["last"] else place
+        amount = 1 if _is_before_noun(match, locale) else 5
+        said.append((_of(short, locale.currency(sign, amount), locale), after))
+    return [*said, *_per(match, locale), (last_dot(match), len(match[0]) - 1)]
 
 
 def _of(short: str, currency: str, locale: Locale) -> str:
