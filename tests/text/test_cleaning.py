@@ -80,6 +80,15 @@ SPOKEN = [
     ("✅ one\n✅ two", "one. two"),
     ("■ ▶ ║ ═ ☎ done", "done"),
     ("Settings → Wi-Fi • Advanced", "Settings, Wi-Fi, Advanced"),
+    ("H₂O, x₁", "H2O, x1"),
+    # An arrow is a pause, and so is the sign between the names of a path through menus.
+    ("Settings -> Privacy, a->b ==> c ---> d", "Settings, Privacy, a, b, c, d"),
+    ("**File** > **Save As** > `PDF`", "File, Save As, PDF"),
+    ("设置 > 隐私", "设置，隐私"),
+    ("if revenue > costs, a > B, 5 > 3", "if revenue > costs, a > B, 5 > 3"),
+    # A dot that begins a word joins it to no other.
+    ("Java ✅ .NET\n.env .5", "Java .NET, .env .5"),
+    ("Hi 😊. One 😊 .", "Hi. One."),
     # Control and format characters are removed; white space of every kind is one space.
     ("a\0b\x07c\u200bd\ufeffe\u202ef\u00adg", "abcdefg"),
     ("a\ud83d b\udc00", "a b"),

@@ -42,7 +42,8 @@ class SpokenWords:
         point: the mark in decimal numbers.
         date: parts of a date, in the order in which they are said.
         symbols: what signs are called: `-` as a negative sign, `–` in a range, `/` in a fraction,
-            and `−` between two numbers, where it differs from the negative sign.
+            and `−` between two numbers, where it differs from the negative sign. In `^`, `{0}`
+            stands for the power, if it is not said at the end.
         address_signs: what signs are called in mail and web addresses.
         fractions: halves, thirds and quarters.
         money: forms of the major and the minor unit of each currency, which may lack a minor one.
@@ -63,7 +64,8 @@ class SpokenWords:
             counts only next to a currency.
         of: word between a large number and a currency.
         periods: words after a price that are written short, as in "$5/mo".
-        units: what a value is called with a unit that the CLDR lacks, or that people say otherwise.
+        units: what a value is called with a unit that the CLDR lacks, or that people say otherwise,
+            perhaps with two forms.
         times: words after the number of "3x" and of "24h/24".
         ordinals: pattern of an ordinal in digits, and of its ending.
         numerals: pattern of a Roman numeral (`{roman}`, group 2) after names and counted nouns.
@@ -237,7 +239,7 @@ class Locale:
         own = self.words.units.get(symbol)
         if own is not None:
             before, _, after = own.partition("{0}")
-            return before, after.strip()
+            return before, self._form(after.strip(), value)
         name = UNITS[symbol]
         text = format_unit(value, name, locale=self._cldr)
         number = format_decimal(value, locale=self._cldr)

@@ -8,6 +8,7 @@ from voiceagent_tts.text.locales import Locale
 from voiceagent_tts.text.rules.rule import (
     MONEY,
     START,
+    WIDE_MARKS,
     Part,
     Rule,
     number_pattern,
@@ -22,7 +23,8 @@ _CLOCK_RANGE = re.compile(
     rf"(\d?\d(?::\d\d{_HALF}?|{_HALF}|h(?:\d\d)?|(?:[:.]\d\d)? ?Uhr))(?![\w:])"
 )
 _COUNTED_RANGE = re.compile(
-    r"(?<=\d)([^\x00-\x7f]{1,2})(?: [-–~〜～] |[-–~〜～])(?=(?:午前|午後|[上下]午|오[전후])? ?\d)"
+    rf"(?<=\d)([^\x00-\x7f{WIDE_MARKS}]{{1,2}})(?: [-–~〜～] |[-–~〜～])"
+    r"(?=(?:午前|午後|[上下]午|오[전후])? ?\d)"
 )
 _OPEN = re.compile(
     r"\b(?:open|hours:?|days?:?|from|geöffnet|ouvert\w*|abiert\w*|apert\w*|abert\w*) $"

@@ -30,6 +30,7 @@ class Rule:
 START = r"(?<![\w.,/:-])(?:(?<=[^\W\d_]['’])|(?<!['’]))"
 """Where a number may begin; after an apostrophe only if a letter precedes it, as in "all'1:30"."""
 END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
+WIDE_MARKS = "，。、；：！？"
 CURRENCY_SIGN = r"[$€£¥]"
 MONEY = f"(?:{CURRENCY_SIGN}|{'|'.join(map(re.escape, CURRENCIES))})"
 

@@ -6,7 +6,7 @@ from voiceagent_tts.text.locales import Locale
 from voiceagent_tts.text.rules.rule import START, Part, Rule
 
 _CLOCK = re.compile(
-    rf"{START}([01]?\d|2[0-4])(?::|(?<=\d)h|\.(?=\d\d ?Uhr))([0-5]\d)"
+    rf"{START}([01]?\d|2[0-4])(?::|(?<=\d)h|\.(?=\d\d ?(?:Uhr|uur)))([0-5]\d)"
     r"(?: ?(Uhr|[AaPp]\.?[Mm]\b\.?|uur|h\b))?(?![\w:])"
 )
 _DURATION = re.compile(
