@@ -54,6 +54,7 @@ class SpokenWords:
         minute: word after minutes.
         hour_noun: the noun of hours, where a time has no word for them.
         one: one as it is counted, and before masculine and feminine nouns.
+        strokes: words that are written short with a stroke, such as "w/o".
         feminine: patterns of feminine nouns.
         nouns: patterns of common nouns with which a number agrees.
         own_counts: words for numbers before nouns, where they have words of their own; in Korean
@@ -70,6 +71,7 @@ class SpokenWords:
         ordinals: pattern of an ordinal in digits, and of its ending.
         numerals: pattern of a Roman numeral (`{roman}`, group 2) after names and counted nouns.
         numeral_mark: the mark after its digits.
+        rulers: pattern of names before a Roman numeral that is said as an ordinal.
         year_cues: patterns of words before a year, beside the names of months.
         phones: patterns of telephone numbers and the like, beside those of all languages.
     """
@@ -87,6 +89,7 @@ class SpokenWords:
     minute: str = ""
     hour_noun: str = ""
     one: tuple[str, ...] = ()
+    strokes: dict[str, str] = field(default_factory=dict[str, str])
     feminine: tuple[str, ...] = ()
     nouns: tuple[str, ...] = ()
     own_counts: dict[str, str] = field(default_factory=dict[str, str])
@@ -99,6 +102,7 @@ class SpokenWords:
     ordinals: str = ""
     numerals: str = ""
     numeral_mark: str = ""
+    rulers: str = ""
     year_cues: tuple[str, ...] = ()
     phones: tuple[str, ...] = ()
 
@@ -165,7 +169,8 @@ class Locale:
 
     def ordinal(self, number: int) -> str:
         """A place in an order, in words."""
-        return cast("str", self._numbers.to_ordinal(number)).replace(",", "")
+        words = cast("str", self._numbers.to_ordinal(number)).replace(",", "")
+        return words.replace(" and ", " ") if self.language == "en" else words
 
     def year(self, number: int) -> str:
         """A year in words."""
