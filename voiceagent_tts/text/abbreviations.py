@@ -44,7 +44,7 @@ def _any(shorts: Iterable[str]) -> str:
 def _at_end(named: Iterable[str], words: Iterable[str]) -> re.Pattern[str]:
     """Pattern of a text that ends with an abbreviation, a short month or a single letter."""
     others = rf"{_any(words)}|\w*str|[^\W\d_]|{_SHORT_MONTHS}"
-    return re.compile(rf"(?<!\w)(?:(?P<named>{_any(named)})|{others})\.\Z")
+    return re.compile(rf"(?<![\wऀ-෿])(?:(?P<named>{_any(named)})|{others})\.\Z")
 
 
 SHORT = {code: _at_end(NAMED[code], WORDS[code]) for code in NAMED}

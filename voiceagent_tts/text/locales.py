@@ -17,7 +17,7 @@ from babel.units import format_unit
 
 from voiceagent_tts.text.language_files import read_file
 
-LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "yue", "ja", "ko")
+LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "yue", "ja", "ko", "hi")
 """Languages with a file of words."""
 
 

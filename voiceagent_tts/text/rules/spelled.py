@@ -36,7 +36,7 @@ _ENDS = (
 """Words before the last digits of a card or an account."""
 _LINKS = (
     r"is|was|number|no\.|id|code|digits|numéro|n°|ist|lautet|est|es|è|é|postale?|de \w+|di \w+"
-    r"|是|为|係|は|が|는|은|가|이"
+    r"|है|नंबर|是|为|係|は|が|는|은|가|이"
 )
 """Words between a cue and its number."""
 _CALL = (
