@@ -16,9 +16,9 @@ from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.phonemes.reading import Phonemes
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said
+from voiceagent_tts.text.words import RUN, first_spoken
 
 _VOICES = LANGUAGES | {code: code for code in OTHER_LANGUAGES}
-_RUN = re.compile(r"\S+")
 _MARKS = ';:,.!?—…¡¿"“”«»()[]।'
 _SAID_MARKS = {"«": "“", "»": "”", "[": "(", "]": ")", "¡": "", "¿": "", "।": "."}
 _TIE = "^"
@@ -110,11 +110,12 @@ class EspeakPronouncer:
 
 
 def _split(said: Said, start: int, end: int) -> Iterator[_Run]:
-    for match in _RUN.finditer(said.text, start, end):
+    for match in RUN.finditer(said.text, start, end):
         run = match.group()
         core = run.strip(_MARKS)
         lead = run[: len(run) - len(run.lstrip(_MARKS))] if core else ""
-        yield _Run(core, said.offsets[match.start()], lead, run[len(lead) + len(core) :])
+        offset = said.offsets[match.start() + first_spoken(run)]
+        yield _Run(core, offset, lead, run[len(lead) + len(core) :])
 
 
 def _clauses(runs: Iterator[_Run]) -> Iterator[list[_Run]]:

@@ -61,9 +61,11 @@ def _rule(pattern: str, before: str = "") -> _Rule:
     return _Rule(re.compile(pattern, re.MULTILINE), before)
 
 
-_COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+ [^<>=\"/]+>"
+_COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+[ \n][^<>=\"/]+>"
 """What is not a tag after a "<": "a<b and c>d"."""
-_TAG = rf"<(?!{_COMPARISON})/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
+_WORDS = r"[A-Za-z][\w'’-]*(?: [\w.,:'’-]+)+"
+"""Words in the place of what is not known, as in "<your name>"."""
+_TAG = rf"<(?!{_COMPARISON}|{_WORDS}>)/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _ADDRESS = (
     r"(?<![^\W_])(?<![.+-])(?P<address>(?:https?://\S*|[^\W_][\w.+-]{0,63}+@[\w.-]*"
@@ -93,7 +95,7 @@ _RULES = (
     _rule(rf"\]{_TARGET}"),
     _rule(_BLOCK_TAG, STOP),
     _rule(_TAG),
-    _rule(r"<(?P<kept>[^<>\s]++)>"),
+    _rule(rf"<(?!{_COMPARISON})(?P<kept>[^<>\s]++|{_WORDS})>"),
     # Marks
     _rule(r"\\(?=[^\w\s])"),
     _rule(r"(?:(?<=\d)|(?<=\d ))\*(?= ?\d)", "×"),

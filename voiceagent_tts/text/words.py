@@ -37,6 +37,8 @@ _CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")  # a word from its first letter or di
 
 _TOKEN = re.compile(r"\S+")
 _SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")
+RUN = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]+|[^\s{_HAN}{_KANA}{_WIDE_PUNCTUATION}]+")
+"""Characters without white space, of scripts that put some between words or of the others."""
 _SYLLABIC = re.compile(rf"[{_HAN}{_KANA}]")
 _NEXT_WORD = re.compile(
     rf"(?<=\S)(?=\s)|(?<=[{_HAN}{_KANA}])(?![{_JOINS_SYLLABLE}])(?=[{_HAN}{_KANA}])"
@@ -47,6 +49,12 @@ _SPOKEN = re.compile(r"[^\W_]")
 def is_spoken(text: str) -> bool:
     """Whether `text` has a letter or digit of any script."""
     return _SPOKEN.search(text) is not None
+
+
+def first_spoken(text: str) -> int:
+    """Index of the first letter or digit of `text`; 0 if it has none."""
+    found = _SPOKEN.search(text)
+    return 0 if found is None else found.start()
 
 
 def is_syllabic(character: str) -> bool:

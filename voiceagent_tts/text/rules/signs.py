@@ -122,8 +122,8 @@ def say_symbols(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def narrow(locale: Locale) -> Rule:
-    """The rule for signs as wide as a Chinese character; in Chinese, a comma lists numbers."""
-    group = "" if locale.language in ("zh", "yue") else r"|，(?=\d{3}(?!\d))"
+    """The rule for signs as wide as a Chinese character; such a comma groups digits in Japanese."""
+    group = r"|，(?=\d{3}(?!\d))" if locale.language == "ja" else ""
     return Rule.of(rf"(?<=\d)(?:[：．／](?=\d){group})|＃(?=\d)", _say_narrow)
 
 
