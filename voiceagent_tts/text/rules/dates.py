@@ -198,7 +198,7 @@ def _say_british_day(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[Part]:
-    before = match.string[: match.start()].rstrip().rpartition(" ")[2]
+    before = text_before(match, 20).rstrip().rpartition(" ")[2]
     is_alone = not match[2] and not match.string.startswith("bis", match.end())
     is_subject = before.casefold() == "der" or (not before and is_alone)
     said = f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} "

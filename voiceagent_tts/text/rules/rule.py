@@ -46,6 +46,9 @@ def units_pattern(locale: Locale) -> str:
     return "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
 
 
+_TEXT_END = re.compile(r"\s*\Z")
+
+
 # The text next to a match, up to a number of characters.
 
 
@@ -82,8 +85,8 @@ def apart(said: str, match: re.Match[str]) -> str:
 
 def last_dot(match: re.Match[str]) -> str:
     """The dot at the end of a match, which also ends the sentence at the end of a text."""
-    is_last = not match.string[match.end() :].strip()
-    return "." if is_last and match[0].endswith(".") else ""
+    is_last = match[0].endswith(".") and _TEXT_END.match(match.string, match.end())
+    return "." if is_last else ""
 
 
 def say_nothing(match: re.Match[str], locale: Locale) -> list[Part]:

@@ -5,7 +5,14 @@ import unicodedata
 from collections.abc import Iterator
 
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import Part, Rule, apart, number_pattern, say_nothing
+from voiceagent_tts.text.rules.rule import (
+    Part,
+    Rule,
+    apart,
+    number_pattern,
+    say_nothing,
+    text_after,
+)
 from voiceagent_tts.text.rules.signs import SYMBOLS, say_symbol, say_symbols
 
 _GREEK = re.compile("(?<![Α-ω])[Α-ΡΣ-Ωα-ρσ-ω](?![Α-ω])")
@@ -84,7 +91,7 @@ def _say_number(match: re.Match[str], locale: Locale) -> list[Part] | None:
     if (len(whole) > 1 and whole.startswith("0")) or len(whole) > 12:
         return None
     said = locale.cardinal(int(whole))
-    if said == "eins" and re.match(" [A-ZÄÖÜ]", match.string[match.end() :]):
+    if said == "eins" and re.match(" [A-ZÄÖÜ]", text_after(match, 2)):
         said = "ein"
     if decimals:
         said += f" {locale.point} {_digits(decimals, locale)}"
