@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 from voiceagent_tts.espeak.catalogue import LANGUAGES, OTHER_LANGUAGES
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.phonemes.reading import RUN, Phonemes, place_of
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said
-from voiceagent_tts.text.words import RUN, first_spoken
 
 _VOICES = LANGUAGES | {code: code for code in OTHER_LANGUAGES}
 _MARKS = ';:,.!?—…¡¿"“”«»()[]।'
@@ -114,8 +113,7 @@ def _split(said: Said, start: int, end: int) -> Iterator[_Run]:
         run = match.group()
         core = run.strip(_MARKS)
         lead = run[: len(run) - len(run.lstrip(_MARKS))] if core else ""
-        offset = said.offsets[match.start() + first_spoken(run)]
-        yield _Run(core, offset, lead, run[len(lead) + len(core) :])
+        yield _Run(core, place_of(match, said), lead, run[len(lead) + len(core) :])
 
 
 def _clauses(runs: Iterator[_Run]) -> Iterator[list[_Run]]:

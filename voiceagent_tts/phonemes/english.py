@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from voiceagent_tts.phonemes.ipa import phonemes_of
-from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.phonemes.reading import RUN, Phonemes, place_of
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said
-from voiceagent_tts.text.words import RUN, first_spoken
 
 _logger = logging.getLogger(__name__)
 
@@ -72,10 +71,10 @@ class EnglishPronouncer:
         text = said.text[start:end]
         if text[:1].isspace():
             _end_run(tokens)
-        runs = list(RUN.finditer(text))
+        runs = list(RUN.finditer(said.text, start, end))
         if not runs:
             return
-        places = [said.offsets[start + run.start() + first_spoken(run.group())] for run in runs]
+        places = [place_of(run, said) for run in runs]
         offsets += places[1:] if _is_in_run(tokens) else places
         tokens += self._g2p.tokenize(" ".join(_readable(run.group()) for run in runs))
         if text[-1:].isspace():

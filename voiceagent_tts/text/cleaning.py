@@ -51,7 +51,7 @@ with the one before. Most words are such texts, and are read fifteen times as fa
 
 _SEPARATORS = frozenset((" ", GAP, COMMA, STOP))
 _PUNCTUATION = SENTENCE_ENDS | CLAUSE_ENDS | frozenset("､")
-_LATE_MARKS = (_PUNCTUATION | CLOSING) - DASHES
+_LATE_MARKS = _PUNCTUATION.union(CLOSING) - DASHES
 """Marks that belong to the word before them even after white space, as in French."""
 
 _BLOCK_MARKS = re.compile(r"(?:(?<!\S)(?:\d{1,3}[.)]|\[[xX]\])(?!\S)|[\W_])*+")

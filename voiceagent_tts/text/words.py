@@ -36,9 +36,9 @@ _RUN = rf"{_LETTER}(?:[^{_HAN}{_KANA}{_WIDE_PUNCTUATION}]*{_LETTER})?"
 _CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")  # a word from its first letter or digit to its last
 
 _TOKEN = re.compile(r"\S+")
-_SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")
-RUN = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]+|[^\s{_HAN}{_KANA}{_WIDE_PUNCTUATION}]+")
-"""Characters without white space, of scripts that put some between words or of the others."""
+UNSPACED = f"{_HAN}{_KANA}{_WIDE_PUNCTUATION}"
+"""Characters of scripts that put no white space between words, as in a class of a pattern."""
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _SYLLABIC = re.compile(rf"[{_HAN}{_KANA}]")
 _NEXT_WORD = re.compile(
     rf"(?<=\S)(?=\s)|(?<=[{_HAN}{_KANA}])(?![{_JOINS_SYLLABLE}])(?=[{_HAN}{_KANA}])"
@@ -49,12 +49,6 @@ _SPOKEN = re.compile(r"[^\W_]")
 def is_spoken(text: str) -> bool:
     """Whether `text` has a letter or digit of any script."""
     return _SPOKEN.search(text) is not None
-
-
-def first_spoken(text: str) -> int:
-    """Index of the first letter or digit of `text`; 0 if it has none."""
-    found = _SPOKEN.search(text)
-    return 0 if found is None else found.start()
 
 
 def is_syllabic(character: str) -> bool:
@@ -107,7 +101,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 def _word_starts(token: str) -> Iterator[int]:
     """Start of each word in a run without white space."""
-    if _SCRIPT_WITHOUT_SPACES.search(token) is None:
+    if _UNSPACED.search(token) is None:
         if is_spoken(token):
             yield 0
         return
