@@ -61,7 +61,7 @@ def prices(locale: Locale) -> Iterator[Rule]:
     yield from _large_numbers(locale)
     yield Rule.of(rf"(?<![\w.,]){sign} ?{amount}{_PER}{_AMOUNT_END}", _say_money)
     yield Rule.of(rf"(?<![\w.,]){amount} ?{sign}{_PER}(?!\w)", _say_money)
-    yield Rule.of(rf"(?<![\w.,])({number}) ?¢", _say_cents)
+    yield Rule.of(rf"(?<![\w.,])({number}) ?¢{_PER}", _say_cents)
     yield Rule.of(
         r"[€£¥]|(?<![^\s(])\$(?![^\s).,;:!?])",
         lambda match, locale: [(apart(locale.currency(match[0], 5), match), 0)],
@@ -83,6 +83,9 @@ def parts_and_units(locale: Locale) -> Iterator[Rule]:
     """Rules for fractions, and for numbers with a unit."""
     part = rf"{re.escape(locale.decimal)}\d+"
     number, units = f"{number_pattern(locale)}|{part}", units_pattern(locale)
+    if locale.is_spaced:
+        rating = rf"{START}(\d{{1,2}}{re.escape(locale.decimal)}\d)/(\d{{1,3}}){END}"
+        yield Rule.of(rating, _say_rating)
     yield Rule(_FRACTION, _say_fraction)
     yield Rule(_SINGLE_FRACTION, _say_single_fraction)
     yield Rule.of(
@@ -141,7 +144,7 @@ def _per(match: re.Match[str], locale: Locale) -> Iterator[Part]:
 
 def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
     name = locale.minor_currency("$", value_of(match[1], locale))
-    return [(match[1], 0), (f" {name}", len(match[0]) - 1)]
+    return [(match[1], 0), (f" {name}", len(match[1])), *_per(match, locale)]
 
 
 def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -208,6 +211,13 @@ def _say_fraction(match: re.Match[str], locale: Locale) -> list[Part] | None:
     if whole is None:
         return [(said, at)]
     return [(whole, 0), (f" {locale.symbols['&']} {said}", at)]
+
+
+def _say_rating(match: re.Match[str], locale: Locale) -> list[Part]:
+    """Decimals of a whole number, as in "4.5/5"."""
+    of = {"en": "out of", "de": "von"}.get(locale.language, locale.symbols["/"])
+    at = match.start(2) - match.start()
+    return [(match[1], 0), (f" {of} ", at - 1), (match[2], at)]
 
 
 def _fraction(upper: int, lower: int, locale: Locale) -> str:

@@ -74,8 +74,8 @@ def _say_range(match: re.Match[str], locale: Locale) -> list[Part] | None:
     is_falling = len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
     if re.fullmatch("(1[5-9]|20)\\d\\d-\\d\\d", "-".join(digits)):  # two years, as in "1998-99"
         is_falling = digits[1] <= digits[0][2:]
-    is_name = is_falling or re.fullmatch(r"7\d7", match[1])
-    if is_name and match[1].isdecimal():  # a name, as in "747-400" and "737-800", and no time
+    is_name = is_falling or re.fullmatch(r"7\d7", match[1]) or match[0] == "50-50"
+    if is_name and match[1].isdecimal():  # a name, as in "747-400" and "50-50", and no time
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]

@@ -77,10 +77,10 @@ def counted(number: str, noun: str, locale: Locale) -> str:
 
 
 def apart(said: str, match: re.Match[str]) -> str:
-    """Return `said` with spaces where a letter or digit is next to the match."""
-    before = text_before(match, 1)
-    after = text_after(match, 1)
-    return (" " if before.isalnum() else "") + said + (" " if after.isalnum() else "")
+    """Return `said` with spaces where a letter, digit or bracket is next to the match."""
+    before, after = text_before(match, 1), text_after(match, 1)
+    gap_before = " " if before.isalnum() or before == ")" else ""
+    return gap_before + said + (" " if after.isalnum() or after == "(" else "")
 
 
 def last_dot(match: re.Match[str]) -> str:
