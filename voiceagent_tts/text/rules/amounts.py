@@ -89,7 +89,8 @@ def parts_and_units(locale: Locale) -> Iterator[Rule]:
     yield Rule(_FRACTION, _say_fraction)
     yield Rule(_SINGLE_FRACTION, _say_single_fraction)
     yield Rule.of(
-        rf"(?<![\w.,$€£¥])({number}) ?({units})(?:\.(?= [a-zа-я\d]))?{_AMOUNT_END}", _say_unit
+        rf"(?<![\w.,$€£¥])({number}) ?({units})(?:\.(?= [a-zа-я\d]|[,;:)]))?{_AMOUNT_END}",
+        _say_unit,
     )
 
 

@@ -89,7 +89,7 @@ def _say_ordinal(match: re.Match[str], locale: Locale) -> list[Part]:
         said = re.sub(r"o\b", "a", said)
     elif locale.language == "es" and suffix == "er":
         said = said.removesuffix("o")
-    elif suffix.startswith("re"):
+    elif suffix.startswith(("re", "èr")):
         said = said.removesuffix("er") + "ère"
     return [(said, 0)]
 

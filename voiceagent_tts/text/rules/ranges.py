@@ -45,12 +45,12 @@ def spaced(locale: Locale) -> Iterator[Rule]:
 def unspaced(locale: Locale) -> Rule:
     """The rule for a range whose dash has no spaces."""
     dash, limit = "[-–]" if locale.is_spaced else "[-–~〜～]", _limit(locale)
-    return Rule.of(rf"{START}{limit}{dash}{limit}(?!\w|-\w|[./,:]\d| ?=)", _say_range)
+    return Rule.of(rf"{START}{limit}{dash}{limit}(?!(?!x\b)\w|-\w|[./,:]\d| ?=)", _say_range)
 
 
 def _limit(locale: Locale) -> str:
     """Pattern of one end of a range, perhaps with a currency or a unit."""
-    unit = rf"(?:%| ?(?:{MONEY}|[kKM]|{units_pattern(locale)})(?!\w))?"
+    unit = rf"(?: ?%| ?(?:{MONEY}|[kKM]|{units_pattern(locale)})(?!\w))?"
     return rf"((?:{MONEY} ?)?{number_pattern(locale)}{unit})"
 
 
