@@ -69,14 +69,18 @@ def prices(locale: Locale) -> Iterator[Rule]:
 
 
 def _large_numbers(locale: Locale) -> Iterator[Rule]:
-    short = "|".join(
-        re.escape(each).replace(r"\.", r"\b\.?") + r"(?!\w)"
-        for each in sorted(locale.scales, key=len, reverse=True)
-    )
-    if short:
+    scales = sorted(locale.scales, key=len, reverse=True)
+    if short := "|".join(map(_scale_pattern, scales)):
         amount = rf"(?P<amount>{number_pattern(locale)}) ?(?P<scale>{short})"
-        pattern = rf"(?<![\w.,])(?:(?P<first>{MONEY}) ?)?{amount}(?: ?(?P<last>{MONEY})(?! ?\d))?"
+        pattern = rf"(?<![\w.,])(?:(?P<first>{MONEY}) ?)?{amount}"
+        pattern += rf"(?:(?! {MONEY} ?\d) ?(?P<last>{MONEY}))?"
         yield Rule.of(rf"{pattern}{_PER}(?!\w)", _say_scale)
+
+
+def _scale_pattern(scale: str) -> str:
+    """Pattern of how a large number is written short; "$5 t" may go on as a T-shirt."""
+    glued = "(?<! )" if scale in ("m", "b", "t", "T") else ""
+    return glued + re.escape(scale).replace(r"\.", r"\b\.?") + r"(?!\w)"
 
 
 def parts_and_units(locale: Locale) -> Iterator[Rule]:

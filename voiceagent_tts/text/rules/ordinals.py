@@ -39,7 +39,7 @@ def numerals(locale: Locale) -> Iterator[Rule]:
         yield Rule(abbreviations.NUMERAL, _say_numeral)
     if names := locale.words.rulers:
         dot = r"\.?" if locale.language == "de" else ""  # the mark of its ordinals
-        yield Rule.of(rf"\b((?:{names}) ){_ROMAN}(?!\w){dot}", _say_ruler)
+        yield Rule.of(rf"\b((?:{names}) )(?![IVX]\. ?[A-ZÀ-Þ]){_ROMAN}(?!\w){dot}", _say_ruler)
     if pattern := locale.words.numerals:
         yield Rule.of(pattern.replace("{roman}", _ROMAN), _say_roman)
 

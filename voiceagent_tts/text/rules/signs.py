@@ -17,7 +17,7 @@ from voiceagent_tts.text.rules.rule import (
 )
 
 _RATIO = re.compile(rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
-_POWER = r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))(?:⁻?[²³¹⁰⁴-⁹]+|\^((?:{minus} )?\d{{1,4}})(?![\w.]))"
+_POWER = r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))(?:⁻?[²³¹⁰⁴-⁹]+|\^((?:{minus} )?\d{{1,4}})(?!\w|\.\d))"
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
