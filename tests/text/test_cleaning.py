@@ -58,6 +58,7 @@ SPOKEN = [
     ("a<b and c>d, x<b>y</b> <i>z", "a<b and c>d, xy z"),
     ("if a<b\nand c>d", "if a<b, and c>d"),
     ("Hi <your name>, on <date of the visit>.", "Hi your name, on date of the visit."),
+    ("<details open>Text {x}.y", "Text x.y"),
     ('x<a href="/">y</a>, x<br />y', "xy, x. y"),
     ("_a_b@c.de_ or `j_d@x.com`", "a_b@c.de or j_d@x.com"),
     ("see https://x.com/a_b or y.io/a_b.", "see x.com/a_b or y.io/a_b."),

@@ -253,7 +253,8 @@ class Cleaner:
         if not (waiting and spoken):
             return []
         place = min(waiting.values())
-        begins_word = following[0] == "." and following[1:].isalnum()  # such as ".NET"
+        is_apart = waiting.keys() != {GAP}
+        begins_word = is_apart and following[0] == "." and following[1:].isalnum()  # as ".NET"
         is_mark = following[0] in _PUNCTUATION and not begins_word
         is_wide = unicodedata.east_asian_width(spoken[-1]) in "WF"
         if (STOP in waiting or COMMA in waiting) and not _is_punctuated(spoken):

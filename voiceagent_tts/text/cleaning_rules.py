@@ -63,8 +63,11 @@ def _rule(pattern: str, before: str = "") -> _Rule:
 
 _COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+[ \n][^<>=\"/]+>"
 """What is not a tag after a "<": "a<b and c>d"."""
-_WORDS = r"[A-Za-z][\w'’-]*(?: [\w.,:'’-]+)+"
-"""Words in the place of what is not known, as in "<your name>"."""
+_WORDS = (
+    r"(?!(?:audio|button|details|dialog|fieldset|form|iframe|img|input|ol|option|script|select"
+    r"|textarea|track|video) )[A-Za-z][\w'’-]*(?: [\w.,:'’-]+)+"
+)
+"""Words in the place of what is not known, as in "<your name>", and not "<details open>"."""
 _TAG = rf"<(?!{_COMPARISON}|{_WORDS}>)/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _ADDRESS = (

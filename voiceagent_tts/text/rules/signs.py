@@ -21,7 +21,7 @@ _POWER = r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))(?:⁻?[²³¹⁰⁴-⁹]+|\^((?:{minus
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
-    r"|fr|es|it|pt|br|nl|ru|at|ch|be|ca|us|au|mx|jp|kr|cn|co|tv|xyz|info|me|biz|shop|store|online|cloud)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
+    r"|fr|es|it|pt|br|nl|ru|at|ch|be|ca|us|au|mx|jp|kr|cn|co|tv|xyz|info|me|biz|shop|store|online)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
 
 

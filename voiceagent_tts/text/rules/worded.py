@@ -15,7 +15,7 @@ from voiceagent_tts.text.rules.rule import (
 )
 from voiceagent_tts.text.rules.signs import SYMBOLS, say_symbol, say_symbols
 
-_GREEK = re.compile("(?<![Α-ω])[Α-ΡΣ-Ωα-ρσ-ω](?![Α-ω])")
+_GREEK = re.compile("(?<![Ͱ-Ͽἀ-῿])[Α-ΡΣ-Ωα-ρσ-ω](?![Ͱ-Ͽἀ-῿])")
 """A letter that is a sign, as in "5Ω", and no part of a Greek word."""
 
 
