@@ -39,6 +39,7 @@ def said_for(language: str, text: str, readings: tuple[Reading, ...] = ()) -> di
         ("fr", "un « bon » vin", {"un «": "ˈœ̃ “", "bon »": "bˈɔ̃ ”", "vin": "vˈɛ̃"}),
         ("fr", "Le parking est gratuit.", {"Le": "lə", "parking": "pˈɑːkɪŋ", "est": "ɛ"}),
         ("it", "Il conto è di 12,50 euro.", {"conto": "kˈonto", "è": "e", "euro.": "ˈɛʊro."}),
+        ("es", "el 好-hola", {"el": "el", "hola": "ˈola"}),
         ("pt-br", "Bom dia!", {"Bom": "bˈoŋ", "dia!": "ʤˈiæ!"}),
         ("hi", "आप कैसे हैं।", {"आप": "ˌaːp", "कैसे": "kˈɛːseː", "हैं।": "hɛ̃."}),
     ],

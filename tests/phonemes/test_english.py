@@ -36,6 +36,8 @@ def said_for(phonemes: Phonemes, text: str) -> dict[str, str]:
         ("yes !", {"yes !": "jˈɛs!"}),
         ("Dr. Smith’s", {"Dr.": "dˈɑktəɹ", "Smith’s": "smˈɪθs"}),
         ("你好 hello", {"你": "", "好": "", "hello": "həlˈO"}),
+        ("the 日本語word, 好，yes", {"日": "", "word,": "wˈɜɹd,", "yes": "jˈɛs"}),
+        ("你好-hello", {"好-": "", "hello": "həlˈO"}),
     ],
 )
 def test_each_word_has_what_is_said_for_it(

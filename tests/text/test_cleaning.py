@@ -56,6 +56,9 @@ SPOKEN = [
     (r"\*not\* 5\$", "not 5$"),
     ("__init__ snake_case", "init snake case"),
     ("a<b and c>d, x<b>y</b> <i>z", "a<b and c>d, xy z"),
+    ("if a<b\nand c>d", "if a<b, and c>d"),
+    ("Hi <your name>, on <date of the visit>.", "Hi your name, on date of the visit."),
+    ("<details open>Text {x}.y", "Text x.y"),
     ('x<a href="/">y</a>, x<br />y', "xy, x. y"),
     ("_a_b@c.de_ or `j_d@x.com`", "a_b@c.de or j_d@x.com"),
     ("see https://x.com/a_b or y.io/a_b.", "see x.com/a_b or y.io/a_b."),
@@ -80,6 +83,15 @@ SPOKEN = [
     ("✅ one\n✅ two", "one. two"),
     ("■ ▶ ║ ═ ☎ done", "done"),
     ("Settings → Wi-Fi • Advanced", "Settings, Wi-Fi, Advanced"),
+    ("H₂O, x₁", "H2O, x1"),
+    # An arrow is a pause, and so is the sign between the names of a path through menus.
+    ("Settings -> Privacy, a->b ==> c ---> d", "Settings, Privacy, a, b, c, d"),
+    ("**File** > **Save As** > `PDF`", "File, Save As, PDF"),
+    ("设置 > 隐私", "设置，隐私"),
+    ("if revenue > costs, a > B, 5 > 3", "if revenue > costs, a > B, 5 > 3"),
+    # A dot that begins a word joins it to no other.
+    ("Java ✅ .NET\n.env .5", "Java .NET, .env .5"),
+    ("Hi 😊. One 😊 .", "Hi. One."),
     # Control and format characters are removed; white space of every kind is one space.
     ("a\0b\x07c\u200bd\ufeffe\u202ef\u00adg", "abcdefg"),
     ("a\ud83d b\udc00", "a b"),

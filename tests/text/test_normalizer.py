@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.texts import any_text
+from testbed.timing import is_linear
 from voiceagent_tts.text import abbreviations, normalizer
 from voiceagent_tts.text.locales import LANGUAGES, Locale, locale_of
 from voiceagent_tts.text.normalizer import normalize
@@ -168,6 +169,20 @@ def test_offsets_are_those_of_what_is_said() -> None:
         "vierzehn Uhr",
         "dreißig",
     ]
+
+
+@pytest.mark.parametrize(
+    ("language", "unit"),
+    [
+        ("en", "1-"), ("en", "A1 "), ("en", "$5 "), ("en", "12-34-"), ("de", "am 1. Mai "),
+        ("de", "1 "), ("fr", "1 € "), ("ru", "5 руб. "), ("zh", "2^3"), ("hi", "1,00"),
+    ],
+)  # fmt: skip
+def test_time_is_linear(language: str, unit: str) -> None:
+    def say(text: str) -> None:
+        normalize(Said(text, tuple(range(len(text)))), language, reads_digits=False)
+
+    assert is_linear(say, unit)
 
 
 def test_pronunciations_stay() -> None:

@@ -170,6 +170,10 @@ def test_other_words_end_a_sentence_at_once(language: str) -> None:
         assert texts(segmenter.push(f"This is {word}. ")) == expected, word
 
 
+def test_a_letter_after_a_vowel_sign_is_no_initial() -> None:
+    assert texts(Segmenter(language="hi").push("यह ठीक. ")) == ["यह ठीक."]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

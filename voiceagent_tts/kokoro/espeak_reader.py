@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 from voiceagent_tts.espeak.catalogue import LANGUAGES, OTHER_LANGUAGES
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.phonemes.reading import RUN, Phonemes, place_of
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said
 
 _VOICES = LANGUAGES | {code: code for code in OTHER_LANGUAGES}
-_RUN = re.compile(r"\S+")
 _MARKS = ';:,.!?—…¡¿"“”«»()[]।'
 _SAID_MARKS = {"«": "“", "»": "”", "[": "(", "]": ")", "¡": "", "¿": "", "।": "."}
 _TIE = "^"
@@ -110,11 +109,11 @@ class EspeakPronouncer:
 
 
 def _split(said: Said, start: int, end: int) -> Iterator[_Run]:
-    for match in _RUN.finditer(said.text, start, end):
+    for match in RUN.finditer(said.text, start, end):
         run = match.group()
         core = run.strip(_MARKS)
         lead = run[: len(run) - len(run.lstrip(_MARKS))] if core else ""
-        yield _Run(core, said.offsets[match.start()], lead, run[len(lead) + len(core) :])
+        yield _Run(core, place_of(match, said), lead, run[len(lead) + len(core) :])
 
 
 def _clauses(runs: Iterator[_Run]) -> Iterator[list[_Run]]:

@@ -7,19 +7,16 @@ the characters between two spaces.
 
 import contextlib
 import logging
-import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from voiceagent_tts.phonemes.ipa import phonemes_of
-from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.phonemes.reading import RUN, Phonemes, place_of
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said
 
 _logger = logging.getLogger(__name__)
-
-_RUN = re.compile(r"\S+")
 
 
 class EnglishPronouncer:
@@ -49,11 +46,11 @@ class EnglishPronouncer:
         except Exception as error:  # the package's rules may raise anything for unusual texts
             _logger.error("a text is read word by word: hibari raised %s", type(error).__name__)
         text, offsets = "", ()
-        for match in _RUN.finditer(said.text):
+        for match in RUN.finditer(said.text):
             with contextlib.suppress(Exception):
                 word = self._read(Said(match.group(), said.offsets[match.start() : match.end()]))
                 text += word.text + " "
-                offsets += (*word.offsets, said.offsets[match.start()])
+                offsets += (*word.offsets, said.offsets[match.end() - 1])
         return Phonemes(text, offsets)
 
     def _read(self, said: Said) -> Phonemes:
@@ -74,10 +71,10 @@ class EnglishPronouncer:
         text = said.text[start:end]
         if text[:1].isspace():
             _end_run(tokens)
-        runs = list(_RUN.finditer(text))
+        runs = list(RUN.finditer(said.text, start, end))
         if not runs:
             return
-        places = [said.offsets[start + run.start()] for run in runs]
+        places = [place_of(run, said) for run in runs]
         offsets += places[1:] if _is_in_run(tokens) else places
         tokens += self._g2p.tokenize(" ".join(_readable(run.group()) for run in runs))
         if text[-1:].isspace():

@@ -11,9 +11,13 @@ from voiceagent_tts.phonemes.network import Network
 from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.text.pieces import TextPiece
 from voiceagent_tts.text.readings import Said
+from voiceagent_tts.text.words import UNSPACED
 
 PAUSES = frozenset(";:,.!?—…")
 _SILENT = PAUSES | frozenset(' "“”()')
+RUN = re.compile(rf"[{UNSPACED}]+|[^\s{UNSPACED}]+")
+"""Characters without white space, of scripts that put some between words or of the others."""
+_SPOKEN = re.compile(r"[^\W_]")
 MAX_PHONEMES = 400
 """Longest string that a network is given, as in the package of hibari; Kokoro takes 510."""
 
@@ -43,6 +47,12 @@ class Phonemes:
             yield Phonemes(self.text[start:end], self.offsets[start:end])
             start = end
         yield Phonemes(self.text[start:], self.offsets[start:])
+
+
+def place_of(run: re.Match[str], said: Said) -> int:
+    """Offset of the first letter or digit of a run of what is said; marks may be another word's."""
+    spoken = _SPOKEN.search(said.text, *run.span())
+    return said.offsets[run.start() if spoken is None else spoken.start()]
 
 
 def _last_border(text: str) -> int:

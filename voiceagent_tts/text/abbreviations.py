@@ -37,13 +37,14 @@ _SHORT_MONTHS = (
 
 
 def _any(shorts: Iterable[str]) -> str:
-    return "|".join(map(re.escape, shorts))
+    """Pattern of any of these; after a dot inside them there may be a space."""
+    return "|".join(re.escape(short).replace(r"\.", r"\. ?") for short in shorts)
 
 
 def _at_end(named: Iterable[str], words: Iterable[str]) -> re.Pattern[str]:
     """Pattern of a text that ends with an abbreviation, a short month or a single letter."""
     others = rf"{_any(words)}|\w*str|[^\W\d_]|{_SHORT_MONTHS}"
-    return re.compile(rf"(?<!\w)(?:(?P<named>{_any(named)})|{others})\.\Z")
+    return re.compile(rf"(?<![\wऀ-෿])(?:(?P<named>{_any(named)})|{others})\.\Z")
 
 
 SHORT = {code: _at_end(NAMED[code], WORDS[code]) for code in NAMED}
@@ -102,9 +103,11 @@ def _name(code: str) -> re.Pattern[str]:
     """Pattern of `NAMED` of a language before a name, a number or a word; not of an initial."""
     longest_first = sorted(NAMED[code], key=len, reverse=True)
     bare = {"fr": r"|(?<=\w\w)(?= [A-ZÀ-Þ])", "it": r"|(?<=\.ra)(?= )|(?<=\.ssa)(?= )"}
-    following = rf"\.(?= ?[A-ZÀ-Þ]|(?<!\bFr\.) ?(?:\d|(?<= )\w)){bare.get(code, '')}"
+    following = rf"\.(?= ?[A-ZÀ-ÞЁА-Я]|(?<!\bFr\.) ?(?:\d|(?<= )\w)){bare.get(code, '')}"
     other = _OTHERS.get(code, "")
-    return re.compile(rf"(?<![\w.-])(?<!\b[A-Z]\. ){other}({_any(longest_first)})(?:{following})")
+    return re.compile(
+        rf"(?<![\w.-])(?<!\b[A-ZА-Яа-я]\. ){other}({_any(longest_first)})(?:{following})"
+    )
 
 
 PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
@@ -131,7 +134,7 @@ def in_full(match: re.Match[str], language: str) -> str | None:
     """Return the full form of a match of `PATTERNS`, `DAY` or `MONTH`; None if it has none."""
     start, end = match.span()
     before, after = match.string[max(0, start - 60) : start], match.string[end : end + 2]
-    word, is_street = match[match.lastindex or 0], match.re is _STREET
+    word, is_street = match[match.lastindex or 0].replace(". ", "."), match.re is _STREET
     if is_street and not _is_street(match[0], before, after):
         return None
     table = _STREETS if is_street else {"St": "Saint"} if match.re is _SAINT else _FULL[language]

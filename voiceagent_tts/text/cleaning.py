@@ -51,7 +51,7 @@ with the one before. Most words are such texts, and are read fifteen times as fa
 
 _SEPARATORS = frozenset((" ", GAP, COMMA, STOP))
 _PUNCTUATION = SENTENCE_ENDS | CLAUSE_ENDS | frozenset("､")
-_LATE_MARKS = (_PUNCTUATION | CLOSING) - DASHES
+_LATE_MARKS = _PUNCTUATION.union(CLOSING) - DASHES
 """Marks that belong to the word before them even after white space, as in French."""
 
 _BLOCK_MARKS = re.compile(r"(?:(?<!\S)(?:\d{1,3}[.)]|\[[xX]\])(?!\S)|[\W_])*+")
@@ -189,8 +189,8 @@ class Cleaner:
         if first > self._at:
             self._waiting.setdefault(" ", self.char_end)
         word, places = text[first:end], range(offset + first, offset + end)
-        gap = self._separators(word[0]) if self._waiting else []
-        self._before = word[-_RULES_LOOK_BACK:]
+        gap = self._separators(word[:2]) if self._waiting else []
+        self._before = (self._before + text[self._at : end])[-_RULES_LOOK_BACK:]
         self._line_chars += end - self._at
         self._spoken_end = (self._spoken_end + word)[-_LOOK_BACK:]
         if gap:
@@ -232,13 +232,13 @@ class Cleaner:
         """Turn runs of white space, gaps and pauses into spoken separators."""
         spoken: list[str] = []
         offsets: list[int] = []
-        for character, offset in zip(draft.spoken, draft.offsets, strict=True):
+        for at, (character, offset) in enumerate(zip(draft.spoken, draft.offsets, strict=True)):
             character = breaks.get(offset, " ") if character == "\n" else character
             if character in _SEPARATORS:
                 self._waiting.setdefault(character, offset)
                 continue
             if self._waiting:
-                for separator, place in self._separators(character):
+                for separator, place in self._separators(draft.spoken[at : at + 2]):
                     spoken.append(separator)
                     offsets.append(place)
             spoken.append(character)
@@ -247,20 +247,23 @@ class Cleaner:
         return Speakable("".join(spoken), tuple(offsets))
 
     def _separators(self, following: str) -> list[tuple[str, int]]:
-        """Spoken separators, with offsets, between the last character and the `following` one."""
+        """Spoken separators, with offsets, between the last character and the `following` two."""
         waiting, spoken = self._waiting, self._spoken_end
         self._waiting = {}
         if not (waiting and spoken):
             return []
         place = min(waiting.values())
+        is_apart = waiting.keys() != {GAP}
+        begins_word = is_apart and following[0] == "." and following[1:].isalnum()  # as ".NET"
+        is_mark = following[0] in _PUNCTUATION and not begins_word
         is_wide = unicodedata.east_asian_width(spoken[-1]) in "WF"
         if (STOP in waiting or COMMA in waiting) and not _is_punctuated(spoken):
-            if following in _PUNCTUATION:
+            if is_mark:
                 return []
             if is_wide:
                 return [("。" if STOP in waiting else "，", place)]
             return [("." if STOP in waiting else ",", place), (" ", place)]
-        if GAP in waiting and following in _PUNCTUATION:
+        if GAP in waiting and is_mark:
             return []
         return [(" ", place)]
 

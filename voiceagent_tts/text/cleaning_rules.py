@@ -7,12 +7,12 @@ are:
 
 - white space of every kind, and unspoken characters between words, by one space;
 - a paragraph, heading, list-item or table-row border without punctuation by a full stop; another
-  line break, a table's `|`, `•`, `--` or an arrow by a comma, so that each becomes a pause. A line
-  break in the middle of wrapped prose is a space;
+  line break, a table's `|`, `•`, `--`, an arrow or the `>` of a path by a comma, so that each
+  becomes a pause. A line break in the middle of wrapped prose is a space;
 - an underscore inside a word by a space (`snake_case`), but not inside an address; `*` between
   numbers by `×`;
-- typographic forms (full-width, mathematical, ligatures, in circles, decomposed) by their plain
-  letters and digits, and full-width signs next to numbers by theirs.
+- typographic forms (full-width, mathematical, ligatures, subscripts, in circles, decomposed) by
+  their plain letters and digits, and full-width signs next to numbers by theirs.
 
 Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
 handled without their partners, because the partner may be in another segment. `text/cleaning.py`
@@ -61,14 +61,21 @@ def _rule(pattern: str, before: str = "") -> _Rule:
     return _Rule(re.compile(pattern, re.MULTILINE), before)
 
 
-_COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+ [^<>=\"/]+>"
+_COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+[ \n][^<>=\"/]+>"
 """What is not a tag after a "<": "a<b and c>d"."""
-_TAG = rf"<(?!{_COMPARISON})/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
+_WORDS = (
+    r"(?!(?:audio|button|details|dialog|fieldset|form|iframe|img|input|ol|option|script|select"
+    r"|textarea|track|video) )[A-Za-z][\w'’-]*(?: [\w.,:'’-]+)+"
+)
+"""Words in the place of what is not known, as in "<your name>", and not "<details open>"."""
+_TAG = rf"<(?!{_COMPARISON}|{_WORDS}>)/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _ADDRESS = (
     r"(?<![^\W_])(?<![.+-])(?P<address>(?:https?://\S*|[^\W_][\w.+-]{0,63}+@[\w.-]*"
     r"|[^\W_][\w-]{0,63}+(?:\.[\w-]{1,63}+){1,8}+/\S*)[^\W_])"
 )
+_PATH_SIGN = r"(?<=[^\W\d_]{2}|\S[*`_\"”'’\])]) > (?=[\"“'‘(\[]?[A-ZÀ-ÖØ-ÞЁА-Яぁ-ヿ一-鿿가-힣])"
+"""What stands between the names of menus: "Settings > Privacy", and not "a > b"."""
 _BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
 
 # No pattern backtracks over the same characters from many starts: a run is matched whole
@@ -91,13 +98,15 @@ _RULES = (
     _rule(rf"\]{_TARGET}"),
     _rule(_BLOCK_TAG, STOP),
     _rule(_TAG),
-    _rule(r"<(?P<kept>[^<>\s]++)>"),
+    _rule(rf"<(?!{_COMPARISON})(?P<kept>[^<>\s]++|{_WORDS})>"),
     # Marks
     _rule(r"\\(?=[^\w\s])"),
     _rule(r"(?:(?<=\d)|(?<=\d ))\*(?= ?\d)", "×"),
     _rule(r"`++|~{2,}+|\*++|#{2,}+"),
     _rule(rf"{_ADDRESS}|(?<=[^\W_])_++(?=[^\W_])", GAP),
     _rule(rf"{_ADDRESS}|_++"),
+    _rule(r"(?<![-=])<?(?:-++|=++)>", COMMA),
+    _rule(_PATH_SIGN, COMMA),
     _rule(r"-{2,}+|[|•‣◦]", COMMA),
     _rule(r"={2,}+|[\[\]{}\\]", GAP),
     _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
@@ -187,7 +196,9 @@ def _is_variation(character: str) -> bool:
 def _plain_letter(character: str) -> str:
     form = unicodedata.decomposition(character).partition(" ")[0]
     plain = unicodedata.normalize("NFKC", character)
-    if form in ("<wide>", "<narrow>", "<font>") or (form == "<compat>" and plain.isascii()):
+    if form in ("<wide>", "<narrow>", "<font>", "<sub>") or (
+        form == "<compat>" and plain.isascii()
+    ):
         return plain
     if form == "<circle>" or "\u2776" <= character <= "\u2793":  # black circles have no plain form
         return plain if plain.isdecimal() or plain.isalpha() else str(_whole(character))

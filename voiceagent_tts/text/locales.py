@@ -17,7 +17,7 @@ from babel.units import format_unit
 
 from voiceagent_tts.text.language_files import read_file
 
-LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "yue", "ja", "ko")
+LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "yue", "ja", "ko", "hi")
 """Languages with a file of words."""
 
 
@@ -42,7 +42,8 @@ class SpokenWords:
         point: the mark in decimal numbers.
         date: parts of a date, in the order in which they are said.
         symbols: what signs are called: `-` as a negative sign, `–` in a range, `/` in a fraction,
-            and `−` between two numbers, where it differs from the negative sign.
+            and `−` between two numbers, where it differs from the negative sign. In `^`, `{0}`
+            stands for the power, if it is not said at the end.
         address_signs: what signs are called in mail and web addresses.
         fractions: halves, thirds and quarters.
         money: forms of the major and the minor unit of each currency, which may lack a minor one.
@@ -53,6 +54,7 @@ class SpokenWords:
         minute: word after minutes.
         hour_noun: the noun of hours, where a time has no word for them.
         one: one as it is counted, and before masculine and feminine nouns.
+        strokes: words that are written short with a stroke, such as "w/o".
         feminine: patterns of feminine nouns.
         nouns: patterns of common nouns with which a number agrees.
         own_counts: words for numbers before nouns, where they have words of their own; in Korean
@@ -63,11 +65,13 @@ class SpokenWords:
             counts only next to a currency.
         of: word between a large number and a currency.
         periods: words after a price that are written short, as in "$5/mo".
-        units: what a value is called with a unit that the CLDR lacks, or that people say otherwise.
+        units: what a value is called with a unit that the CLDR lacks, or that people say otherwise,
+            perhaps with two forms.
         times: words after the number of "3x" and of "24h/24".
         ordinals: pattern of an ordinal in digits, and of its ending.
         numerals: pattern of a Roman numeral (`{roman}`, group 2) after names and counted nouns.
         numeral_mark: the mark after its digits.
+        rulers: pattern of names before a Roman numeral that is said as an ordinal.
         year_cues: patterns of words before a year, beside the names of months.
         phones: patterns of telephone numbers and the like, beside those of all languages.
     """
@@ -85,6 +89,7 @@ class SpokenWords:
     minute: str = ""
     hour_noun: str = ""
     one: tuple[str, ...] = ()
+    strokes: dict[str, str] = field(default_factory=dict[str, str])
     feminine: tuple[str, ...] = ()
     nouns: tuple[str, ...] = ()
     own_counts: dict[str, str] = field(default_factory=dict[str, str])
@@ -97,6 +102,7 @@ class SpokenWords:
     ordinals: str = ""
     numerals: str = ""
     numeral_mark: str = ""
+    rulers: str = ""
     year_cues: tuple[str, ...] = ()
     phones: tuple[str, ...] = ()
 
@@ -163,7 +169,8 @@ class Locale:
 
     def ordinal(self, number: int) -> str:
         """A place in an order, in words."""
-        return cast("str", self._numbers.to_ordinal(number)).replace(",", "")
+        words = cast("str", self._numbers.to_ordinal(number)).replace(",", "")
+        return words.replace(" and ", " ") if self.language == "en" else words
 
     def year(self, number: int) -> str:
         """A year in words."""
@@ -237,7 +244,7 @@ class Locale:
         own = self.words.units.get(symbol)
         if own is not None:
             before, _, after = own.partition("{0}")
-            return before, after.strip()
+            return before, self._form(after.strip(), value)
         name = UNITS[symbol]
         text = format_unit(value, name, locale=self._cldr)
         number = format_decimal(value, locale=self._cldr)
@@ -250,9 +257,10 @@ class Locale:
         forms = joined.split("/")
         if len(forms) == 1:
             return joined
-        kinds = ("one", "other") if len(forms) == 2 else ("one", "few", "many")
         kind = self._cldr.plural_form(amount)
-        return forms[kinds.index(kind)] if kind in kinds else forms[-1]
+        if len(forms) == 2:
+            return forms[kind != "one"]
+        return forms[["one", "few", "many"].index("few" if kind == "other" else kind)]
 
 
 def _converter(language: str) -> Any:

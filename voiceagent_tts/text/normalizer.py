@@ -59,7 +59,7 @@ def _is_plain(text: str, locale: Locale) -> bool:
     return not any(pattern.search(text) for pattern in patterns)
 
 
-_PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…。，、！？：；「」]|\.(?!\w))*+")
+_PLAIN = re.compile(r"(?:[^\d\W_Α-ω¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…。，、！？：；「」]|\.(?!\w))*+")
 """Texts without digits, symbols and dots inside words."""
 
 
@@ -123,7 +123,7 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[Rule, ...]:
         *short.rules(locale),
         *signs.ADDRESSES,
         *ordinals.degree_signs(locale),
-        signs.NARROW,
+        signs.narrow(locale),
         *dates.in_digits(locale),
         *spelled.rules(locale),
         *ranges.spaced(locale),
@@ -134,7 +134,7 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[Rule, ...]:
         *amounts.prices(locale),
         dates.DECADES,
         *amounts.parts_and_units(locale),
-        *signs.FORMULAS,
+        *signs.formulas(locale),
         dates.YEARS,
         signs.NUMBER_SIGN,
         *signs.times(locale),

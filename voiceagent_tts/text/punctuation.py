@@ -17,7 +17,7 @@ WIDE_CLAUSE_ENDS = frozenset("，、；：")
 CLAUSE_ENDS = WIDE_CLAUSE_ENDS | DASHES | frozenset(",;:…،؛")
 """Marks that end a clause inside a sentence; an ellipsis ends a clause or a sentence."""
 
-CLOSING = frozenset("\"'”’»)]」』）】》〉")
+CLOSING = "\"'”’»)]」』）】》〉"
 """Quotes and brackets that close the text before them."""
 
 _SPOKEN_PAUSES = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES
@@ -26,15 +26,13 @@ _SPOKEN_PAUSES = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES
 
 def last_mark(text: str) -> str:
     """The last character of `text` before its closing quotes and brackets; "" if there is none."""
-    return text.rstrip(_CLOSING_CHARS)[-1:]
+    return text.rstrip(CLOSING)[-1:]
 
 
 def ends_clause(text: str) -> bool:
     """Whether a voice pauses at the end of `text`: it ends with a mark, perhaps closed."""
     return last_mark(text.rstrip()) in _SPOKEN_PAUSES
 
-
-_CLOSING_CHARS = "".join(sorted(CLOSING))
 
 _ENTITY = r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
 _ENTITIES = re.compile(_ENTITY)

@@ -36,7 +36,9 @@ _RUN = rf"{_LETTER}(?:[^{_HAN}{_KANA}{_WIDE_PUNCTUATION}]*{_LETTER})?"
 _CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")  # a word from its first letter or digit to its last
 
 _TOKEN = re.compile(r"\S+")
-_SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")
+UNSPACED = f"{_HAN}{_KANA}{_WIDE_PUNCTUATION}"
+"""Characters of scripts that put no white space between words, as in a class of a pattern."""
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _SYLLABIC = re.compile(rf"[{_HAN}{_KANA}]")
 _NEXT_WORD = re.compile(
     rf"(?<=\S)(?=\s)|(?<=[{_HAN}{_KANA}])(?![{_JOINS_SYLLABLE}])(?=[{_HAN}{_KANA}])"
@@ -99,7 +101,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 def _word_starts(token: str) -> Iterator[int]:
     """Start of each word in a run without white space."""
-    if _SCRIPT_WITHOUT_SPACES.search(token) is None:
+    if _UNSPACED.search(token) is None:
         if is_spoken(token):
             yield 0
         return

@@ -18,15 +18,7 @@ from voiceagent_tts.text.language import normalize_language
 if TYPE_CHECKING:
     from voiceagent_tts.settings.engine import EngineSettings
 
-LANGUAGE_MODELS = (
-    "english",
-    "french",
-    "german",
-    "portuguese",
-    "italian",
-    "spanish",
-    "dutch",
-)
+LANGUAGE_MODELS = ("english", "french", "german", "portuguese", "italian", "spanish", "dutch")
 """The models of 100 million parameters; `_24l` after a language but English names a larger one."""
 
 GATED_PAGE = "https://huggingface.co/kyutai/pocket-tts"
@@ -37,34 +29,16 @@ _SUFFIXES = (".yaml", ".yml")
 _HUB_SCHEME = "hf://"
 
 _VOICES: dict[str, tuple[str, Gender]] = {
-    "alba": ("en", "female"),
-    "anna": ("en", "female"),
-    "azelma": ("en", "female"),
-    "bill_boerst": ("en", "male"),
-    "caro_davy": ("en", "female"),
-    "charles": ("en", "male"),
-    "cosette": ("en", "female"),
-    "eponine": ("en", "female"),
-    "eve": ("en", "female"),
-    "fantine": ("en", "female"),
-    "george": ("en", "male"),
-    "jane": ("en", "female"),
-    "javert": ("en", "male"),
-    "jean": ("en", "male"),
-    "marius": ("en", "male"),
-    "mary": ("en", "female"),
-    "michael": ("en", "male"),
-    "paul": ("en", "male"),
-    "peter_yearsley": ("en", "male"),
-    "stuart_bell": ("en", "male"),
-    "vera": ("en", "female"),
-    "daan": ("nl", "male"),
-    "estelle": ("fr", "female"),
-    "giovanni": ("it", "male"),
-    "juergen": ("de", "male"),
-    "lola": ("es", "female"),
-    "rafael": ("pt", "male"),
-}
+    "alba": ("en", "female"), "anna": ("en", "female"), "azelma": ("en", "female"),
+    "bill_boerst": ("en", "male"), "caro_davy": ("en", "female"), "charles": ("en", "male"),
+    "cosette": ("en", "female"), "eponine": ("en", "female"), "eve": ("en", "female"),
+    "fantine": ("en", "female"), "george": ("en", "male"), "jane": ("en", "female"),
+    "javert": ("en", "male"), "jean": ("en", "male"), "marius": ("en", "male"),
+    "mary": ("en", "female"), "michael": ("en", "male"), "paul": ("en", "male"),
+    "peter_yearsley": ("en", "male"), "stuart_bell": ("en", "male"), "vera": ("en", "female"),
+    "daan": ("nl", "male"), "estelle": ("fr", "female"), "giovanni": ("it", "male"),
+    "juergen": ("de", "male"), "lola": ("es", "female"), "rafael": ("pt", "male"),
+}  # fmt: skip
 """Language and gender of the published voices; the first voice of a language is its default.
 
 Source: the README and `default_parameters` of pocket-tts 4.0.1 for names, languages and defaults;

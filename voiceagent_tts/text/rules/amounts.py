@@ -16,6 +16,7 @@ from voiceagent_tts.text.rules.rule import (
     counted,
     last_dot,
     number_pattern,
+    say_nothing,
     text_before,
     units_pattern,
     value_of,
@@ -36,9 +37,13 @@ _NOUN = re.compile(
     r"|minimum|limit|round|deal|copay|(?:run|walk|race|bag|call|flight|drive|hike|radius|delay)\b)"
 )
 """Nouns that an amount may describe."""
+_LAKHS = re.compile(r"(?<![\w.,])\d{1,2}(?:,\d\d)+,\d{3}(?!\d|,\d)")
+"""A number with the groups of India, as in "1,50,000"."""
 _PER = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
 """The unit of a price, as in "$5/user/month"."""
 _AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
+_NO_CENTS = r"(?<=\d),[-–—](?= ?(?:{money})|[\s.,;:!?)]|$)"
+"""The dash for cents of a whole price, as in "5,– €"."""
 
 _ONES = ["", *"한 두 세 네 다섯 여섯 일곱 여덟 아홉".split()]
 _TENS = ["", *"열 스물 서른 마흔 쉰 예순 일흔 여든 아흔".split()]
@@ -47,12 +52,16 @@ _KOREAN = {str(number): _TENS[number // 10] + _ONES[number % 10] for number in r
 
 def prices(locale: Locale) -> Iterator[Rule]:
     """Rules for money, and for large numbers that are written short: "$5M", "5 Mio. €"."""
+    if locale.group == ",":
+        yield Rule(_LAKHS, lambda match, _: [(match[0].replace(",", ""), 0)])
     number, sign = number_pattern(locale), f"(?P<sign>{MONEY})"
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
+    if locale.decimal == ",":
+        yield Rule.of(_NO_CENTS.format(money=MONEY), say_nothing)
     yield from _large_numbers(locale)
     yield Rule.of(rf"(?<![\w.,]){sign} ?{amount}{_PER}{_AMOUNT_END}", _say_money)
     yield Rule.of(rf"(?<![\w.,]){amount} ?{sign}{_PER}(?!\w)", _say_money)
-    yield Rule.of(rf"(?<![\w.,])({number}) ?¢", _say_cents)
+    yield Rule.of(rf"(?<![\w.,])({number}) ?¢{_PER}", _say_cents)
     yield Rule.of(
         r"[€£¥]|(?<![^\s(])\$(?![^\s).,;:!?])",
         lambda match, locale: [(apart(locale.currency(match[0], 5), match), 0)],
@@ -60,23 +69,33 @@ def prices(locale: Locale) -> Iterator[Rule]:
 
 
 def _large_numbers(locale: Locale) -> Iterator[Rule]:
-    short = "|".join(
-        re.escape(each).replace(r"\.", r"\b\.?") + r"(?!\w)"
-        for each in sorted(locale.scales, key=len, reverse=True)
-    )
-    if short:
+    scales = sorted(locale.scales, key=len, reverse=True)
+    if short := "|".join(map(_scale_pattern, scales)):
         amount = rf"(?P<amount>{number_pattern(locale)}) ?(?P<scale>{short})"
-        pattern = rf"(?<![\w.,])(?:(?P<first>{MONEY}) ?)?{amount}(?: ?(?P<last>{MONEY}))?"
+        pattern = rf"(?<![\w.,])(?:(?P<first>{MONEY}) ?)?{amount}"
+        pattern += rf"(?:(?! {MONEY} ?\d) ?(?P<last>{MONEY}))?"
         yield Rule.of(rf"{pattern}{_PER}(?!\w)", _say_scale)
+
+
+def _scale_pattern(scale: str) -> str:
+    """Pattern of how a large number is written short; "$5 t" may go on as a T-shirt."""
+    glued = "(?<! )" if scale in ("m", "b", "t", "T") else ""
+    return glued + re.escape(scale).replace(r"\.", r"\b\.?") + r"(?!\w)"
 
 
 def parts_and_units(locale: Locale) -> Iterator[Rule]:
     """Rules for fractions, and for numbers with a unit."""
     part = rf"{re.escape(locale.decimal)}\d+"
     number, units = f"{number_pattern(locale)}|{part}", units_pattern(locale)
+    if locale.is_spaced:
+        rating = rf"{START}(\d{{1,2}}{re.escape(locale.decimal)}\d)/(\d{{1,3}}){END}"
+        yield Rule.of(rating, _say_rating)
     yield Rule(_FRACTION, _say_fraction)
     yield Rule(_SINGLE_FRACTION, _say_single_fraction)
-    yield Rule.of(rf"(?<![\w.,])({number}) ?({units})(?:\.(?= [a-z\d]))?{_AMOUNT_END}", _say_unit)
+    yield Rule.of(
+        rf"(?<![\w.,$€£¥])({number}) ?({units})(?:\.(?= [a-zа-я\d]|[,;:)]))?{_AMOUNT_END}",
+        _say_unit,
+    )
 
 
 def counts(locale: Locale) -> Iterator[Rule]:
@@ -101,9 +120,11 @@ def _say_money(match: re.Match[str], locale: Locale) -> list[Part] | None:
         value = 1 if _is_before_noun(match, locale) else value_of(number, locale)
         name = locale.currency(sign, value)
         number = counted(number if whole else f"0{number}", name, locale)
-        return [(number, at), (f" {name}", sign_at), *_per(match, locale)]
+        said = [(number, at), (f" {name}", sign_at), *_per(match, locale)]
+        return [*said, (last_dot(match), len(match[0]) - 1)]
     places = (at, at + len(whole) + 1, sign_at)
-    return [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
+    said = [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
+    return [*said, (last_dot(match), len(match[0]) - 1)]
 
 
 def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
@@ -128,7 +149,7 @@ def _per(match: re.Match[str], locale: Locale) -> Iterator[Part]:
 
 def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
     name = locale.minor_currency("$", value_of(match[1], locale))
-    return [(match[1], 0), (f" {name}", len(match[0]) - 1)]
+    return [(match[1], 0), (f" {name}", len(match[1])), *_per(match, locale)]
 
 
 def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -141,11 +162,11 @@ def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
     scale = locale.scale(dotted if is_dotted else short, value_of(number, locale))
     at, place = (match.start(name) - match.start() for name in ("amount", "scale"))
     said = [(counted(number, scale, locale), at), (f" {scale}", place)]
-    if not sign:
-        return [*said, (last_dot(match), len(match[0]) - 1), *_per(match, locale)]
-    after = match.start("last") - match.start() if match["last"] else place
-    amount = 1 if _is_before_noun(match, locale) else 5
-    return [*said, (_of(short, locale.currency(sign, amount), locale), after), *_per(match, locale)]
+    if sign:
+        after = match.start("last") - match.start() if match["last"] else place
+        amount = 1 if _is_before_noun(match, locale) else 5
+        said.append((_of(short, locale.currency(sign, amount), locale), after))
+    return [*said, *_per(match, locale), (last_dot(match), len(match[0]) - 1)]
 
 
 def _of(short: str, currency: str, locale: Locale) -> str:
@@ -195,6 +216,13 @@ def _say_fraction(match: re.Match[str], locale: Locale) -> list[Part] | None:
     if whole is None:
         return [(said, at)]
     return [(whole, 0), (f" {locale.symbols['&']} {said}", at)]
+
+
+def _say_rating(match: re.Match[str], locale: Locale) -> list[Part]:
+    """Decimals of a whole number, as in "4.5/5"."""
+    of = {"en": "out of", "de": "von"}.get(locale.language, locale.symbols["/"])
+    at = match.start(2) - match.start()
+    return [(match[1], 0), (f" {of} ", at - 1), (match[2], at)]
 
 
 def _fraction(upper: int, lower: int, locale: Locale) -> str:

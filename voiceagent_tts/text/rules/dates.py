@@ -38,7 +38,8 @@ _DECADE = re.compile(
     r"|(?<=\b(?:late|your|high) ))([2-9])0s\b"
 )
 _YEAR = re.compile(
-    r"(?<![\w.,/:$€£¥#-])(?<!\d )(?<!\d\.)(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
+    r"(?<![\w.,/:$€£¥#-])(?:(?<!\d )|(?<=\b[QH]\d ))(?<!\d\.)"
+    r"(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
 )
 _ENGLISH_DAY = (
     r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d)"
@@ -51,6 +52,9 @@ _GERMAN_DAY = (
 )
 _GERMAN_DATE = re.compile(r"(?<![\w.,])(\d{1,2})\.(\d{1,2})\.(?![\w.])")
 _GERMAN_DATE_CUE = re.compile(r"\b(?:am|vom|zum|bis|ab|seit|der|den|dem|\w+tag,?) $", re.IGNORECASE)
+_GERMAN_DAYS = re.compile(
+    rf"{START}(\d{{1,2}})\. ?([-–]) ?(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}})?(?![\w.])"
+)
 _GERMAN_DECADE = re.compile(r"(?<![\w.,-])(\d{1,4})er\b")
 
 
@@ -60,6 +64,8 @@ def in_digits(locale: Locale) -> Iterator[Rule]:
     yield Rule(_ISO_DATE, _say_iso_date)
     if not locale.is_spaced:
         yield Rule(_DOTTED_DATE, _say_iso_date)
+    if locale.language == "de":
+        yield Rule(_GERMAN_DAYS, _say_german_days)
     yield Rule(_DATE, _say_date)
 
 
@@ -197,7 +203,7 @@ def _say_british_day(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[Part]:
-    before = match.string[: match.start()].rstrip().rpartition(" ")[2]
+    before = text_before(match, 20).rstrip().rpartition(" ")[2]
     is_alone = not match[2] and not match.string.startswith("bis", match.end())
     is_subject = before.casefold() == "der" or (not before and is_alone)
     said = f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} "
@@ -205,6 +211,24 @@ def _say_german_day(match: re.Match[str], locale: Locale) -> list[Part]:
         return [(said, 0)]
     between = locale.symbols["–" if match[2] != "/" else "&"]
     return [(said, 0), (f"{between} ", match.start(2) - match.start())]
+
+
+def _say_german_days(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    """Two days of one month, as in "24.-26.12."."""
+    first, last, month = (int(match[group]) for group in (1, 3, 4))
+    if not (1 <= first < last <= 31 and 1 <= month <= 12):
+        return None
+    dash, day, at = (match.start(group) - match.start() for group in (2, 3, 4))
+    said = [
+        (f"{locale.ordinal(first)}n", 0),
+        (f" {locale.symbols['–']} ", dash),
+        (f"{locale.ordinal(last)}n ", day),
+        (locale.months[month - 1], at),
+    ]
+    year = (
+        [(f" {_year(int(match[5]), locale)}", match.start(5) - match.start())] if match[5] else []
+    )
+    return [*said, *year, (last_dot(match), len(match[0]) - 1)]
 
 
 def _say_german_date(match: re.Match[str], locale: Locale) -> list[Part] | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import START, Part, Rule, text_before
+from voiceagent_tts.text.rules.rule import START, Part, Rule, last_dot, text_before
 
 _DEGREE_ORDINAL = (
     r"(?<![\w.,])(?:(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
@@ -37,6 +37,9 @@ def numerals(locale: Locale) -> Iterator[Rule]:
     """Rules for Roman numerals."""
     if locale.language == "en":
         yield Rule(abbreviations.NUMERAL, _say_numeral)
+    if names := locale.words.rulers:
+        dot = r"\.?" if locale.language == "de" else ""  # the mark of its ordinals
+        yield Rule.of(rf"\b((?:{names}) )(?![IVX]\. ?[A-ZÀ-Þ]){_ROMAN}(?!\w){dot}", _say_ruler)
     if pattern := locale.words.numerals:
         yield Rule.of(pattern.replace("{roman}", _ROMAN), _say_roman)
 
@@ -61,6 +64,19 @@ def _say_numeral(match: re.Match[str], locale: Locale) -> list[Part] | None:
     return [(match[0][:at], 0), (said, at)]
 
 
+def _say_ruler(match: re.Match[str], locale: Locale) -> list[Part]:
+    """The place of a ruler in German, Spanish and Portuguese."""
+    number, name = abbreviations.roman(match[2]), match[1].rstrip()
+    said = locale.ordinal(number)
+    if locale.language == "de":
+        said = f"der {said}" if not name.endswith(("a", "th")) else f"die {said}"
+    elif number > 10:
+        said = str(number)
+    elif name.endswith(("a", "Isabel")):
+        said = f"{said[:-1]}a"
+    return [(match[1], 0), (said + last_dot(match), match.start(2) - match.start())]
+
+
 def _say_roman(match: re.Match[str], locale: Locale) -> list[Part]:
     """A Roman numeral in digits, which later rules and voices read as an ordinal."""
     number, at = abbreviations.roman(match[2]), match.start(2) - match.start()
@@ -73,7 +89,7 @@ def _say_ordinal(match: re.Match[str], locale: Locale) -> list[Part]:
         said = re.sub(r"o\b", "a", said)
     elif locale.language == "es" and suffix == "er":
         said = said.removesuffix("o")
-    elif suffix.startswith("re"):
+    elif suffix.startswith(("re", "èr")):
         said = said.removesuffix("er") + "ère"
     return [(said, 0)]
 

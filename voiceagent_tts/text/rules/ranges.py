@@ -8,6 +8,7 @@ from voiceagent_tts.text.locales import Locale
 from voiceagent_tts.text.rules.rule import (
     MONEY,
     START,
+    WIDE_MARKS,
     Part,
     Rule,
     number_pattern,
@@ -22,7 +23,8 @@ _CLOCK_RANGE = re.compile(
     rf"(\d?\d(?::\d\d{_HALF}?|{_HALF}|h(?:\d\d)?|(?:[:.]\d\d)? ?Uhr))(?![\w:])"
 )
 _COUNTED_RANGE = re.compile(
-    r"(?<=\d)([^\x00-\x7f]{1,2})(?: [-–~〜～] |[-–~〜～])(?=(?:午前|午後|[上下]午|오[전후])? ?\d)"
+    rf"(?<=\d)([^\x00-\x7f{WIDE_MARKS}]{{1,2}})(?: [-–~〜～] |[-–~〜～])"
+    r"(?=(?:午前|午後|[上下]午|오[전후])? ?\d)"
 )
 _OPEN = re.compile(
     r"\b(?:open|hours:?|days?:?|from|geöffnet|ouvert\w*|abiert\w*|apert\w*|abert\w*) $"
@@ -43,12 +45,12 @@ def spaced(locale: Locale) -> Iterator[Rule]:
 def unspaced(locale: Locale) -> Rule:
     """The rule for a range whose dash has no spaces."""
     dash, limit = "[-–]" if locale.is_spaced else "[-–~〜～]", _limit(locale)
-    return Rule.of(rf"{START}{limit}{dash}{limit}(?!\w|-\w|[./,:]\d| ?=)", _say_range)
+    return Rule.of(rf"{START}{limit}{dash}{limit}(?!(?!x\b)\w|-\w|[./,:]\d| ?=)", _say_range)
 
 
 def _limit(locale: Locale) -> str:
     """Pattern of one end of a range, perhaps with a currency or a unit."""
-    unit = rf"(?:%| ?(?:{MONEY}|[kKM]|{units_pattern(locale)})(?!\w))?"
+    unit = rf"(?: ?%| ?(?:{MONEY}|[kKM]|{units_pattern(locale)})(?!\w))?"
     return rf"((?:{MONEY} ?)?{number_pattern(locale)}{unit})"
 
 
@@ -72,8 +74,8 @@ def _say_range(match: re.Match[str], locale: Locale) -> list[Part] | None:
     is_falling = len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
     if re.fullmatch("(1[5-9]|20)\\d\\d-\\d\\d", "-".join(digits)):  # two years, as in "1998-99"
         is_falling = digits[1] <= digits[0][2:]
-    is_name = is_falling or re.fullmatch(r"7\d7", match[1])
-    if is_name and match[1].isdecimal():  # a name, as in "747-400" and "737-800", and no time
+    is_name = is_falling or re.fullmatch(r"7\d7", match[1]) or match[0] == "50-50"
+    if is_name and match[1].isdecimal():  # a name, as in "747-400" and "50-50", and no time
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]

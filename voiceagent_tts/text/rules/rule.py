@@ -30,6 +30,7 @@ class Rule:
 START = r"(?<![\w.,/:-])(?:(?<=[^\W\d_]['’])|(?<!['’]))"
 """Where a number may begin; after an apostrophe only if a letter precedes it, as in "all'1:30"."""
 END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
+WIDE_MARKS = "，。、；：！？"
 CURRENCY_SIGN = r"[$€£¥]"
 MONEY = f"(?:{CURRENCY_SIGN}|{'|'.join(map(re.escape, CURRENCIES))})"
 
@@ -43,6 +44,9 @@ def number_pattern(locale: Locale) -> str:
 def units_pattern(locale: Locale) -> str:
     """Pattern of the signs of units, the longest first."""
     return "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
+
+
+_TEXT_END = re.compile(r"\s*\Z")
 
 
 # The text next to a match, up to a number of characters.
@@ -73,16 +77,16 @@ def counted(number: str, noun: str, locale: Locale) -> str:
 
 
 def apart(said: str, match: re.Match[str]) -> str:
-    """Return `said` with spaces where a letter or digit is next to the match."""
-    before = text_before(match, 1)
-    after = text_after(match, 1)
-    return (" " if before.isalnum() else "") + said + (" " if after.isalnum() else "")
+    """Return `said` with spaces where a letter, digit or bracket is next to the match."""
+    before, after = text_before(match, 1), text_after(match, 1)
+    gap_before = " " if before.isalnum() or before == ")" else ""
+    return gap_before + said + (" " if after.isalnum() or after == "(" else "")
 
 
 def last_dot(match: re.Match[str]) -> str:
     """The dot at the end of a match, which also ends the sentence at the end of a text."""
-    is_last = not match.string[match.end() :].strip()
-    return "." if is_last and match[0].endswith(".") else ""
+    is_last = match[0].endswith(".") and _TEXT_END.match(match.string, match.end())
+    return "." if is_last else ""
 
 
 def say_nothing(match: re.Match[str], locale: Locale) -> list[Part]:

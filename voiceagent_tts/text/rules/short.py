@@ -16,6 +16,9 @@ def rules(locale: Locale) -> tuple[Rule, ...]:
     """Rules for abbreviated words."""
     patterns = abbreviations.PATTERNS.get(locale.language, ())
     rules = [Rule(pattern, _say_in_full) for pattern in patterns]
+    if locale.words.strokes:
+        strokes = "|".join(locale.words.strokes)
+        rules.append(Rule.of(rf"(?<![\w/])(?:{strokes})(?=\s)", _say_stroke))
     if locale.language == "en" or not locale.is_spaced:
         return tuple(rules)
     day, dash = f"({'|'.join(locale.full_days)})", rf" ?(?:[-–]|\b{locale.symbols['–']}\b) ?"
@@ -35,6 +38,10 @@ def beside_words(reads_digits: bool) -> Iterator[Rule]:
 def _say_in_full(match: re.Match[str], locale: Locale) -> list[Part] | None:
     said = abbreviations.in_full(match, locale.language)
     return None if said is None else [(said, 0)]
+
+
+def _say_stroke(match: re.Match[str], locale: Locale) -> list[Part]:
+    return [(locale.words.strokes[match[0]], 0)]
 
 
 def _say_half_day(match: re.Match[str], locale: Locale) -> list[Part]:

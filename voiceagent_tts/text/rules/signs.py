@@ -5,14 +5,23 @@ import unicodedata
 from collections.abc import Iterator
 
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import MONEY, START, Part, Rule, apart, text_after, text_before
+from voiceagent_tts.text.rules.rule import (
+    MONEY,
+    START,
+    WIDE_MARKS,
+    Part,
+    Rule,
+    apart,
+    text_after,
+    text_before,
+)
 
 _RATIO = re.compile(rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
-_POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
+_POWER = r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))(?:⁻?[²³¹⁰⁴-⁹]+|\^((?:{minus} )?\d{{1,4}})(?!\w|\.\d))"
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
-    r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
+    r"|fr|es|it|pt|br|nl|ru|at|ch|be|ca|us|au|mx|jp|kr|cn|co|tv|xyz|info|me|biz|shop|store|online)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
 
 
@@ -27,7 +36,14 @@ def _minus(locale: Locale) -> str:
     """Pattern of a negative sign: not of a hyphen, nor of the dash of a range such as "3月-5月"."""
     if locale.is_spaced:
         return r"(?<![^\s(\[\"'“‘=:×÷*^<>≤≥±])(?:[-−]|(?<!\d )–)"
-    return r"(?<![A-Za-z0-9)\]%°])(?<!\d[^\x00-\x7f])(?<!\d[^\x00-\x7f]{2})[-−–]"
+    unit = rf"[^\x00-\x7f{WIDE_MARKS}]"
+    return rf"(?<![A-Za-z0-9)\]%°])(?<!\d{unit})(?<!\d{unit}{{2}})[-−–]"
+
+
+def formulas(locale: Locale) -> Iterator[Rule]:
+    """Rules for differences, powers and other signs of formulas."""
+    yield Rule.of(_POWER.format(minus=locale.symbols["-"]), _say_power)
+    yield from _FORMULAS
 
 
 def times(locale: Locale) -> Iterator[Rule]:
@@ -60,15 +76,20 @@ def _say_minus_first(match: re.Match[str], locale: Locale) -> list[Part]:
 
 def _say_power(match: re.Match[str], locale: Locale) -> list[Part]:
     """A power; a 1 refers to a footnote, and is not said."""
-    power = unicodedata.normalize("NFKC", match[0]).replace("−", f"{locale.symbols['-']} ")
-    if power == "1":
+    written = unicodedata.normalize("NFKC", match[0]).replace("−", f"{locale.symbols['-']} ")
+    power = match[1] or written
+    if written == "1":
         return []
+    after = " " if text_after(match, 1).isalnum() else ""
+    own = locale.words.units.get({"2": "²", "3": "³"}.get(power, ""))
+    if own or "{0}" in locale.symbols["^"]:
+        said = own.format("") if own else locale.symbols["^"].format(power)
+        return [(said + after, 0)]
     if locale.language == "en" and power in ("2", "3"):
         said = "squared" if power == "2" else "cubed"
     else:
         said = f"{locale.symbols['^']} {power}"
-    after = text_after(match, 1)
-    return [(f" {said}" + (" " if after.isalnum() else ""), 0)]
+    return [(f" {said}{after}", 0)]
 
 
 def _say_times(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -91,18 +112,30 @@ def _say_address(match: re.Match[str], locale: Locale) -> list[Part]:
 def say_symbol(match: re.Match[str], locale: Locale) -> list[Part]:
     """The name of a sign: of the last group of a match, or of all of it."""
     sign = match[match.lastindex or 0].replace("≈", "~")
-    return [(apart(locale.symbols[sign], match), 0)]
+    return [(apart(locale.symbols[sign].replace("{0}", ""), match), 0)]
 
 
-NARROW = Rule.of(r"(?<=\d)(?:[：．／](?=\d)|，(?=\d{3}(?!\d)))|＃(?=\d)", _say_narrow)
-"""Signs that are as wide as a Chinese character."""
+def say_symbols(match: re.Match[str], locale: Locale) -> list[Part]:
+    """The names of signs that follow each other; of two that are a comparison, one name."""
+    signs = re.sub("[<>!]=", lambda pair: _COMPARISONS[pair[0]], match[0])
+    return [(apart(" ".join(locale.symbols[sign] for sign in signs), match), 0)]
+
+
+def narrow(locale: Locale) -> Rule:
+    """The rule for signs as wide as a Chinese character; such a comma groups digits in Japanese."""
+    group = r"|，(?=\d{3}(?!\d))" if locale.language == "ja" else ""
+    return Rule.of(rf"(?<=\d)(?:[：．／](?=\d){group})|＃(?=\d)", _say_narrow)
+
+
+_COMPARISONS = {"<=": "≤", ">=": "≥", "!=": "≠"}
+SYMBOLS = r"(?:!=|[&=+×÷<>±≤≥≠√{more}])+"
+"""Pattern of what `say_symbols` reads, with `more` signs."""
 RATIO = Rule(_RATIO, _say_ratio)
-FORMULAS = (
+_FORMULAS = (
     Rule.of(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)", _say_minus),
     Rule.of(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))", _say_minus),
     Rule.of(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])", _say_minus),
     Rule.of(r"(?:(?<==)|(?<== ))[-−](?=[A-Za-z(])", _say_minus),
-    Rule(_POWER, _say_power),
     Rule.of(r"(?<![\w~/])(~) ?(?=[\d.$€£¥])|(?<=[\w)])(\^)(?=[\w(])", say_symbol),
     Rule.of(r"(?<=\d) ?(‰)", say_symbol),
 )

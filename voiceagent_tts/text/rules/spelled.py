@@ -22,7 +22,7 @@ _PHONE = (
     r"|\(\d{2,5}\)[ -]?\d{2,8}(?:[ .-]\d{2,4}){0,3}"
     r"|(?:\d-)?\d{3}([-.])\d{3}\1\d{4}|\d{3} \d{3} \d{4}|\d{3}-\d{4}(?<!00)"
     rf"|0\d{{1,4}}[ /-]\d{{3,}}(?:[ -]?\d{{2,}})*|0\d(?:[ .]\d\d){{4}}"
-    r"|\d{4}(?: \d{4}){3}|\d{3}-\d\d-\d{4}"
+    r"|\d{4}(?: \d{4}){3}|(?=(?:-?\d){9})\d+(?:-\d+){2,}+(?! ?=)|\d{3}-\d\d-\d{4}"
     rf"|[A-Z]{{2}}\d\d(?: ?(?=[A-Z]*\d)[\dA-Z]{{4}}){{2,7}}(?: ?\d{{1,3}})?){END}"
 )
 """Numbers that are spelled: telephones, cards, accounts."""
@@ -36,7 +36,7 @@ _ENDS = (
 """Words before the last digits of a card or an account."""
 _LINKS = (
     r"is|was|number|no\.|id|code|digits|numéro|n°|ist|lautet|est|es|è|é|postale?|de \w+|di \w+"
-    r"|是|为|係|は|が|는|은|가|이"
+    r"|है|नंबर|是|为|係|は|が|는|은|가|이"
 )
 """Words between a cue and its number."""
 _CALL = (

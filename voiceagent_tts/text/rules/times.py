@@ -6,13 +6,23 @@ from voiceagent_tts.text.locales import Locale
 from voiceagent_tts.text.rules.rule import START, Part, Rule
 
 _CLOCK = re.compile(
-    rf"{START}([01]?\d|2[0-4])(?::|(?<=\d)h|\.(?=\d\d ?Uhr))([0-5]\d)"
+    rf"{START}([01]?\d|2[0-4])(?::|(?<=\d)h|\.(?=\d\d ?(?:Uhr|uur)))([0-5]\d)"
     r"(?: ?(Uhr|[AaPp]\.?[Mm]\b\.?|uur|h\b))?(?![\w:])"
 )
 _DURATION = re.compile(
     r"(?<![\w.,])\d{1,4} ?(?:h|m|min)(?: ?\d{1,2} ?(?:m|min|s|sec)){1,2}(?![\w/²³])"
 )
 _SECONDS = re.compile(rf"{START}(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\w:]|[.,]\d)")
+
+
+_ZONE = re.compile(r"(?<=\b(?:UTC|GMT))([-+−])(\d{1,2})(?::?([0-5]\d))?(?![\w:])")
+"""How far a time zone is from Greenwich's."""
+
+
+def _say_zone(match: re.Match[str], locale: Locale) -> list[Part]:
+    sign = locale.symbols["+" if match[1] == "+" else "-"]
+    minutes = f" {int(match[3])}" if int(match[3] or 0) else ""
+    return [(f" {sign} {int(match[2])}{minutes}", 0)]
 
 
 def _say_clock(match: re.Match[str], locale: Locale) -> list[Part] | None:
@@ -59,4 +69,9 @@ def _say_seconds(match: re.Match[str], locale: Locale) -> list[Part]:
     ]
 
 
-RULES = (Rule(_DURATION, _say_duration), Rule(_SECONDS, _say_seconds), Rule(_CLOCK, _say_clock))
+RULES = (
+    Rule(_ZONE, _say_zone),
+    Rule(_DURATION, _say_duration),
+    Rule(_SECONDS, _say_seconds),
+    Rule(_CLOCK, _say_clock),
+)

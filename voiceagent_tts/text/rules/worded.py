@@ -1,11 +1,22 @@
 """The last rules: numbers and symbols in words, for voices that do not read them."""
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import Part, Rule, apart, number_pattern, say_nothing
-from voiceagent_tts.text.rules.signs import say_symbol
+from voiceagent_tts.text.rules.rule import (
+    Part,
+    Rule,
+    apart,
+    number_pattern,
+    say_nothing,
+    text_after,
+)
+from voiceagent_tts.text.rules.signs import SYMBOLS, say_symbol, say_symbols
+
+_GREEK = re.compile("(?<![Ͱ-Ͽἀ-῿])[Α-ΡΣ-Ωα-ρσ-ω](?![Ͱ-Ͽἀ-῿])")
+"""A letter that is a sign, as in "5Ω", and no part of a Greek word."""
 
 
 def for_voices_that_read_digits(locale: Locale) -> Iterator[Rule]:
@@ -17,19 +28,26 @@ def for_voices_that_read_digits(locale: Locale) -> Iterator[Rule]:
 def unspaced() -> Iterator[Rule]:
     """Rules for voices that read digits only, in languages without spaces around numbers."""
     yield Rule.of(r"(?<![\d.])\d+\.\d+(?![\d.]*\d)", _say_decimals)
-    yield Rule.of(r"[&=+×÷<>±≤≥≠√]", say_symbol)
+    yield Rule.of(SYMBOLS.format(more=""), say_symbols)
     yield Rule.of(r"(?<=\d) (?=[一-鿿])", say_nothing)  # "14 時" is said as "14時"
 
 
 def for_other_voices(locale: Locale) -> Iterator[Rule]:
     """Rules for voices that read neither digits nor symbols."""
     yield Rule.of("[™®©]", say_nothing)
-    yield Rule.of(r"[%°&=+×÷@<>±≤≥≠√]", say_symbol)
+    if locale.language == "en":
+        yield Rule(_GREEK, _say_greek)
+    yield Rule.of(SYMBOLS.format(more="%°@"), say_symbols)
     yield Rule.of(r"(≈) ?", say_symbol)
     yield Rule.of(r"(?<![\d.])\d+(?:\.\d+)+(?![\d.]*\d)", _say_dotted)
     yield Rule.of(r"(?<![\w.,])\.(\d+)(?!\w|[.,]\d)", _say_leading_point)
     yield Rule.of(rf"(?<!\d){number_pattern(locale)}", _say_number)
     yield Rule.of(r"\d+", lambda match, locale: [(apart(_digits(match[0], locale), match), 0)])
+
+
+def _say_greek(match: re.Match[str], locale: Locale) -> list[Part]:
+    """The name of a Greek letter."""
+    return [(apart(unicodedata.name(match[0]).split()[-1].lower(), match), 0)]
 
 
 def _say_regional(match: re.Match[str], locale: Locale) -> list[Part]:
@@ -73,7 +91,7 @@ def _say_number(match: re.Match[str], locale: Locale) -> list[Part] | None:
     if (len(whole) > 1 and whole.startswith("0")) or len(whole) > 12:
         return None
     said = locale.cardinal(int(whole))
-    if said == "eins" and re.match(" [A-ZÄÖÜ]", match.string[match.end() :]):
+    if said == "eins" and re.match(" [A-ZÄÖÜ]", text_after(match, 2)):
         said = "ein"
     if decimals:
         said += f" {locale.point} {_digits(decimals, locale)}"
