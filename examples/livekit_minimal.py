@@ -22,7 +22,7 @@ async def entrypoint(ctx: JobContext) -> None:
         vad=inference.VAD(model="silero"),
         stt=STT(),
         llm=LLM(),
-        tts=voiceagent.TTS(url=URL),
+        tts=voiceagent.TTS(url=URL, language="en"),
         use_tts_aligned_transcript=True,  # a transcript in step with the voice
         tts_text_transforms=None,
     )

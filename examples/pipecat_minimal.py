@@ -33,7 +33,8 @@ async def bot(runner_args: RunnerArguments) -> None:
     params = LLMUserAggregatorParams(vad_analyzer=SileroVADAnalyzer())
     context = LLMContext([{"role": "system", "content": "Greet the user. Be brief."}])
     user, assistant = LLMContextAggregatorPair(context, user_params=params)
-    stt, llm, tts = OpenAISTTService(), OpenAILLMService(), VoiceAgentTTSService(url=URL)
+    stt, llm = OpenAISTTService(), OpenAILLMService()
+    tts = VoiceAgentTTSService(url=URL, language="en")
     worker = PipelineWorker(
         Pipeline([transport.input(), stt, user, llm, tts, transport.output(), assistant])
     )

@@ -43,6 +43,21 @@ def test_what_says_nothing_has_the_language_of_the_speech_behind_it(silence: str
     assert first[0].segment.char_start == 0 and last.is_last
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Voilà! Your order is complete, and it ships today.", "en"),
+        (f"Bonjour ! {BREAK} Comment allez-vous aujourd'hui ?", "fr"),
+        (f"{BREAK} Voilà! {BREAK} Your order is complete.", "en"),
+    ],
+)
+def test_text_that_has_arrived_decides_the_language_of_a_doubtful_beginning(
+    text: str, language: str
+) -> None:
+    """The first segment chooses the voice that speaks the whole context."""
+    assert {each.language for each in queued(text)} == {language}
+
+
 def test_silence_waits_for_no_speech_that_may_never_come() -> None:
     """A flush, the end, and a long silence are passed on, in the language of speech without any."""
     (flushed,) = queued(BREAK, flush=True)

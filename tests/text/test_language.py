@@ -143,6 +143,26 @@ def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("text", "rest", "language"),
+    [
+        ("Voilà!", " Your order is complete, and it ships today.", "en"),
+        ("Bonjour!", " How can I help you today?", "en"),
+        ("Gracias, Ana.", " Your table for four is booked, and we look forward to it.", "en"),
+        ("OK.", " Je vous rappelle demain matin.", "fr"),
+        ("Bonjour, comment allez-vous ?", " That is French, and it means hello.", "fr"),
+        ("Guten Tag.", "", "de"),
+        ("Café Roma is open until 9.", "", "en"),
+        ("Deja vu!", "", "en"),
+    ],
+)
+def test_a_doubtful_first_segment_is_in_the_language_of_what_follows(
+    text: str, rest: str, language: str
+) -> None:
+    """A greeting or a name is not taken for a reply in its language; a certain one decides alone."""
+    assert detect_language(text, None, rest) == language
+
+
+@pytest.mark.parametrize(
     ("text", "previous", "expected"),
     [
         ("你好", None, "zh"),

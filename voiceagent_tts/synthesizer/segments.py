@@ -246,13 +246,18 @@ class Intake:
             language, is_growing = self._segment_language, self._is_token_fed
             return [QueuedSegment(segment, language, is_growing=is_growing)]
         text = self._written(segment)
-        language = detect_language(text, self._segment_language)
+        rest = self._arrived_rest() if self._segment_language is None else ""
+        language = detect_language(text, self._segment_language, rest)
         if any(map(str.isalpha, text)):
             self._segment_language = language
         elif self._segment_language is None and not any(map(str.isalnum, text)):
             self._silent.append(QueuedSegment(segment, language))
             return self._take_silent() if self.divided_char_end > MAX_SEGMENT_CHARS else []
         return [*self._take_silent(language), QueuedSegment(segment, language)]
+
+    def _arrived_rest(self) -> str:
+        """The beginning of the text that has arrived and is not divided."""
+        return self.text_between(self.divided_char_end, self.divided_char_end + _LANGUAGE_CHARS)
 
     def _written(self, segment: Segment) -> str:
         return segment.text

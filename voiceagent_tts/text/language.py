@@ -64,8 +64,8 @@ LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
 """py3langid's model of these languages, made by `scripts/latin-languages`."""
 _DEFAULT = "en"
 
-_LIKELY = 0.5  # probability from which the first detected language is used instead of English
-_CERTAIN = 0.6  # probability from which the language may change within a context
+_LIKELY = 0.6  # probability from which a language is used instead of the one before, or of English
+_CERTAIN = 0.9  # probability from which a first segment decides without the text that follows it
 
 _CANTONESE = frozenset("嘅咗喺佢哋冇嚟啲嗰嘢噉畀攞諗瞓攰")
 """Characters of words that Cantonese has and written Chinese has not."""
@@ -118,15 +118,17 @@ def nearest_accent(wanted: str, spoken: Collection[str]) -> tuple[str | None, bo
     return (language if language in spoken else None), wanted in _HOME
 
 
-def detect_language(text: str, previous: str | None) -> str:
+def detect_language(text: str, previous: str | None, rest: str = "") -> str:
     """Detect the language that a segment is written in.
 
     The script decides where it can. Latin text and Han alone may belong to several languages: a
-    short or ambiguous segment stays in the language of the segment before it.
+    short or ambiguous segment stays in the language of the segment before it. A first one is in
+    that of the text that follows: "Voilà! Your order is complete." is English.
 
     Args:
         text: one segment.
         previous: code of the segment before it, None at the start of a context.
+        rest: text that follows the segment, as far as it is known.
     """
     letters = Counter(_script(character) for character in text if character.isalpha())
     if not letters:
@@ -143,7 +145,7 @@ def detect_language(text: str, previous: str | None) -> str:
     if not weights[dominant]:
         return previous or _DEFAULT
     if dominant == "latin":
-        return _latin_language(text, previous)
+        return _latin_language(text, previous, rest)
     if dominant == "east_asian":
         return "ja" if letters["kana"] else _han_language(text, previous)
     return _same_or(previous, dominant)
@@ -186,13 +188,18 @@ def _same_or(previous: str | None, code: str) -> str:
     return previous if previous and previous.partition("-")[0] == code else code
 
 
-def _latin_language(text: str, previous: str | None) -> str:
+def _latin_language(text: str, previous: str | None, rest: str) -> str:
+    code, probability = _likeliest(text)
+    if previous is None and rest and probability < _CERTAIN:
+        code, probability = _likeliest(text + rest)
+    return _same_or(previous, code) if probability >= _LIKELY else previous or _DEFAULT
+
+
+def _likeliest(text: str) -> tuple[str, float]:
+    """The likeliest language of a Latin text, and its probability."""
     ranked = [each for each in rank_latin(text) if each[0] in LATIN]
     code, best = ranked[0]
-    probability = best / sum(each for _, each in ranked)
-    if probability < (_LIKELY if previous is None else _CERTAIN):
-        return previous or _DEFAULT
-    return _same_or(previous, code)
+    return code, best / sum(each for _, each in ranked)
 
 
 @lru_cache(maxsize=1)  # a segment is ranked for its language, and then for the warning about it

@@ -92,7 +92,7 @@ class TTS(tts.TTS[Literal["words"]]):
             half of this is replaced before the next reply needs one.
         http_session: HTTP session to use outside of a LiveKit job.
         **options: how replies are spoken: `voice` (an id of `list_voices`), `language` (a name or
-            code; detected for each segment without), `instruct`, `speed`, `seed`, `lexicon` (such
+            code; detected without), `instruct`, `speed`, `seed`, `lexicon` (such
             as `{"nginx": "engine x"}`), `markup`, and the other options of `context.open` in
             docs/protocol.md. The server chooses options that are missing or None.
 
