@@ -370,7 +370,10 @@ class ContextWriter:
         self._delivered.filter(b"".join(pieces), functools.partial(self._on_filtered, self.audio))
 
     def _on_filtered(self, audio: MessageQueue, pcm: bytes) -> None:
-        audio.push(self._output.push(pcm))
+        try:
+            audio.push(self._output.push(pcm))
+        except Exception as error:  # no message of the client, and none to it, would report it
+            self.context.fail(VoiceAgentError.wrapping(error))
         if audio is self.audio:
             self._is_filtering = False
             self._socket.mark_ready(self._context_id)
