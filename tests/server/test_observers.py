@@ -1,11 +1,13 @@
 """What records contexts costs neither their listeners nor other records anything."""
 
 import asyncio
+import threading
 from unittest.mock import AsyncMock, Mock
 
 from testbed.servers import StartServer
+from testbed.waiting import PATIENCE_S
 from testbed.wire import Wire
-from voiceagent_tts.protocol.messages import ErrorMessage
+from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage
 
 
 async def test_an_observer_that_fails_or_is_slow_costs_nobody_anything(
@@ -29,3 +31,27 @@ async def test_an_observer_that_fails_or_is_slow_costs_nobody_anything(
     for each in (slow, last):
         names = [name for name, _, _ in each.mock_calls]
         assert names == ["ended", "not_opened", "close"]
+
+
+async def test_whatever_ends_an_opening_is_recorded(start_server: StartServer) -> None:
+    """A client that leaves while the names of clones are read, and a defect of the server."""
+    server = await start_server()
+    opener, is_read, observer = server.state.opener, threading.Event(), AsyncMock()
+    observer.not_opened = Mock()
+    opener.observers[:] = [observer]
+    voices = server.state.synthesizer.voices
+    async with Wire.connected(server.websocket_url) as wire:
+        voices.read_clones = lambda: is_read.wait(PATIENCE_S)
+        left = await wire.open(language="en")
+        await wire.cancel(left)
+        assert (await wire.until(DoneMessage, left)).reason == "cancelled"
+        is_read.set()
+        voices.read_clones = Mock(side_effect=IndexError)
+        failed = await wire.open(language="en")
+        assert (await wire.until(ErrorMessage, failed)).code == "internal"
+    assert [call.args[2:] for call in observer.not_opened.mock_calls] == [
+        ("cancelled",),
+        ("refused", "internal"),
+    ]
+    refused = server.state.metrics.registry.get_sample_value
+    assert refused("tts_contexts_refused_total", {"code": "internal"}) == 1

@@ -132,18 +132,16 @@ class ContextOpener:
         options = replace(options, owner=origin.caller.key_id)
         for change in self.on_request:
             options = change(origin, options)
-        if (read_clones := self._synthesizer.voices.read_clones) is not None:
-            await asyncio.to_thread(read_clones)
         with self._metrics.contexts_waiting.track_inprogress():
             try:
                 return await self._admit(origin, options, on_event, chars)
-            except VoiceAgentError as error:
-                self._metrics.refused.labels(error.code).inc()
-                code = error.code
-                self._tell(lambda each: each.not_opened(origin, options, "refused", code))
-                raise
             except asyncio.CancelledError:
                 self._tell(lambda each: each.not_opened(origin, options, "cancelled"))
+                raise
+            except Exception as error:
+                code = VoiceAgentError.wrapping(error).code
+                self._metrics.refused.labels(code).inc()
+                self._tell(lambda each: each.not_opened(origin, options, "refused", code))
                 raise
             finally:
                 self._metrics.admission_wait.observe(time.monotonic() - started)
@@ -155,6 +153,8 @@ class ContextOpener:
         on_event: Callable[[], None] | None,
         chars: int,
     ) -> AdmittedContext:
+        if (read_clones := self._synthesizer.voices.read_clones) is not None:
+            await asyncio.to_thread(read_clones)
         admission: Admission | None = None
         if self._access is not None:
             admission = await self._access.admit(origin.caller, chars)

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import math
@@ -251,15 +252,16 @@ class Synthesizer:
         if free[worker] > 0:
             return worker, request
         overflow = None if self._overflow is None else self._overflow.free_worker
-        if overflow is None or options.is_probe:
-            raise OverloadedError(
-                f"all {_rows(worker, options)} rows of this voice's engine are in use",
-                retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
-            )
-        voices = {name.casefold(): name for name in overflow.capabilities.voices}
-        name = voices.get(request.voice.name.casefold(), overflow.capabilities.voices[0])
-        voice = Voice(name, _OVERFLOW)
-        return overflow, self._resolve(options, voice, overflow.capabilities)
+        if overflow is not None and not options.is_probe:
+            voices = {name.casefold(): name for name in overflow.capabilities.voices}
+            name = voices.get(request.voice.name.casefold(), overflow.capabilities.voices[0])
+            voice = Voice(name, _OVERFLOW)
+            with contextlib.suppress(InvalidRequestError):  # the voice's own engine can serve it
+                return overflow, self._resolve(options, voice, overflow.capabilities)
+        raise OverloadedError(
+            f"all {_rows(worker, options)} rows of this voice's engine are in use",
+            retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
+        )
 
     def check(self, options: ContextOptions) -> ContextRequest:
         """Check options for a context that is opened later; return what its engine would receive.
