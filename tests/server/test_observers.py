@@ -4,7 +4,9 @@ import asyncio
 import threading
 from unittest.mock import AsyncMock, Mock
 
-from testbed.servers import StartServer
+import pytest
+
+from testbed.servers import StartServer, worker_of
 from testbed.waiting import PATIENCE_S
 from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage
@@ -55,3 +57,16 @@ async def test_whatever_ends_an_opening_is_recorded(start_server: StartServer) -
     ]
     refused = server.state.metrics.registry.get_sample_value
     assert refused("tts_contexts_refused_total", {"code": "internal"}) == 1
+
+
+async def test_what_cannot_be_closed_keeps_nothing_else_open(start_server: StartServer) -> None:
+    """A Redis that hangs, for example: the workers end, and what they have done is recorded."""
+    server = await start_server()
+    worker, observer = worker_of(server), AsyncMock()
+    server.state.opener.observers.append(observer)
+    server.state.on_close[:] = [AsyncMock(side_effect=[TimeoutError, None]), AsyncMock()]
+    with pytest.raises(TimeoutError):
+        await server.state.close()
+    assert worker.closed.is_set()
+    observer.close.assert_awaited_once()
+    server.state.on_close[1].assert_awaited_once()
