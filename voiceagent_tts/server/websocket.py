@@ -111,8 +111,8 @@ class Session:
             self._release()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
+                log_if_unexpected(VoiceAgentError.wrapping(result), session_id=self.session_id)
                 self._writer.close_now(1011, "internal error")
-                raise result
 
     def drain(self, deadline_ms: int) -> None:
         """Send `draining` to the client, and refuse new contexts."""
