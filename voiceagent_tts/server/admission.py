@@ -164,7 +164,7 @@ class ContextOpener:
                 on_event,
                 functools.partial(self._end, origin, admission),
                 None if admission is None else admission.free_row,
-                functools.partial(_charge_surplus, admission),
+                None if admission is None else admission.charge_in_background,
                 owner=origin.caller.owner,
             )
         except BaseException:
@@ -205,12 +205,6 @@ class ContextOpener:
 def _log_failure(observer: ContextObserver, error: Exception) -> None:
     name = type(observer).__name__
     _log.error("observer_failed", observer=name, error=type(error).__name__)
-
-
-def _charge_surplus(admission: "Admission | None", context: Context, chars: int) -> None:
-    """Charge the length of readings beyond their text; at the limit, fail the context."""
-    if admission is not None:
-        admission.charge_in_background(chars, context.fail)
 
 
 def options_of(fields: SpeechFields) -> ContextOptions:

@@ -81,6 +81,9 @@ _UNSPEAKABLE = (
     "another voice or language"
 )
 
+OnSurplus = Callable[[int, Callable[[VoiceAgentError], None]], None]
+"""Receives a number of characters, and what ends the context if they are too many."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -188,8 +191,7 @@ class Context:
         make_words: makes the words where the engine does not report them; None where it does.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
-        on_surplus: receives the context and the characters by which new readings are longer than
-            their text; the caller may end the context.
+        on_surplus: receives the characters by which new readings are longer than their text.
         turns: says when the context may read text: all contexts together, `STEPS_AT_ONCE` steps in
             each iteration of the event loop; None for a context alone.
         owner: the owner whose turns the context takes.
@@ -205,7 +207,7 @@ class Context:
         on_event: Callable[[], None] | None,
         on_end: "Callable[[Context, ContextReport], None]",
         on_free: OnFree | None = None,
-        on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
+        on_surplus: OnSurplus | None = None,
         turns: Turns | None = None,
         owner: str = "",
         find_worker: FindWorker | None = None,
@@ -337,7 +339,8 @@ class Context:
         surplus = self._intake.surplus_chars - self._counted_surplus
         if surplus:
             self._counted_surplus += surplus
-            self._on_surplus(self, surplus)
+            if self._on_surplus is not None:
+                self._on_surplus(surplus, self.fail)
             self._intake.check_readings()
 
     def _continue_later(self, steps: int = 1) -> None:

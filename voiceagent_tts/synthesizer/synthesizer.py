@@ -17,13 +17,14 @@ from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam.commands import MAX_NATIVE_SPEED, MIN_NATIVE_SPEED, Feeding
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.synthesizer.context import STEPS_AT_ONCE, Context
+from voiceagent_tts.synthesizer.context import STEPS_AT_ONCE, Context, OnSurplus
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Turns
 from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.synthesizer.workers import (
     FindWorker,
+    OnFree,
     Supervisor,
     Worker,
     WorkerClient,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from voiceagent_tts.text.entries import EntryMatcher
 
 OnEnd = Callable[[Context, ContextReport], None]
-OnSurplus = Callable[[Context, int], None]
 
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
@@ -192,8 +192,8 @@ class Synthesizer:
         options: ContextOptions,
         on_event: Callable[[], None] | None = None,
         on_end: OnEnd = lambda context, report: None,
-        on_free: Callable[[], None] | None = None,
-        on_surplus: OnSurplus = lambda context, chars: None,
+        on_free: OnFree | None = None,
+        on_surplus: OnSurplus | None = None,
         *,
         owner: str = "",
     ) -> Context:
