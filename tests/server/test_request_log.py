@@ -1,5 +1,7 @@
 """A defect of the server is logged by its kind and place; its message may quote the text."""
 
+import asyncio
+
 import httpx
 import pytest
 from structlog.testing import capture_logs
@@ -56,3 +58,14 @@ async def test_a_socket_that_fails_is_closed_and_logged_without_its_message(
     (failed,) = [line for line in logs if line["event"] == "server_failed"]
     assert failed["problem"] == "ValueError" and failed["session_id"]
     assert SECRET not in str(logs) + caplog.text
+
+
+async def test_a_callback_that_fails_is_logged_without_its_message(
+    shared_server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No request is told, as none is served there."""
+    with capture_logs() as logs:
+        asyncio.get_running_loop().call_soon(fail)
+        await until(lambda: bool(logs), "it is logged")
+    assert (logs[0]["event"], logs[0]["problem"]) == ("server_failed", "ValueError")
+    assert "fail" in logs[0]["calls"] and SECRET not in str(logs) + caplog.text
