@@ -66,7 +66,7 @@ class _Host:
         self._idle_at: float | None = None  # when no row has been used for `_IDLE_S`
         self._engine: Engine | None = None  # once it steps
         self._spans: EngineSpans | None = None
-        self._fault: VoiceAgentError | None = None
+        self._fault: Exception | None = None
 
     def run(self, make_engine: MakeEngine) -> int:
         exporter = start_exporter()
