@@ -86,7 +86,6 @@ class Session:
         shown = self._state.slots_header(self._websocket.scope) | {"X-Request-Id": request_id}
         headers = [(name.encode(), value.encode()) for name, value in shown.items()]
         await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
-        self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
         self._log.info(
             "socket_opened",
@@ -101,6 +100,7 @@ class Session:
             has_word_times=self._state.synthesizer.has_word_times,
         )
         self._writer.answer(ready)
+        self._state.sessions.add(self)
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._writer.run())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -515,6 +515,7 @@ async def serve_socket(
     """
     try:
         spoken = dialect(auth.check(state, websocket.scope, query_key))
+        await websocket.receive()  # the handshake, when it is its turn
         if state.is_draining:
             raise draining_error()
         state.make_room(caller_of(websocket.scope))
