@@ -194,7 +194,7 @@ class ContextOpener:
                 _log_failure(observer, error)
 
     async def close(self) -> None:
-        """Close all observers, none of which waits for another; no context is open."""
+        """Close all observers at the same time; no context is open."""
         closing = (each.close() for each in self.observers)
         outcomes = await asyncio.gather(*closing, return_exceptions=True)
         for observer, outcome in zip(self.observers, outcomes, strict=True):

@@ -477,7 +477,7 @@ class SocketWriter:
 
 
 def add_socket(app: FastAPI, path: str, serve: Callable[..., Awaitable[None]]) -> None:
-    """Add a WebSocket path; a plain GET, as of a browser or curl, is answered with a hint."""
+    """Add a WebSocket path; a plain GET, which a browser sends, is answered with a hint."""
     app.websocket(path)(serve)
 
     @app.get(path, include_in_schema=False)

@@ -59,7 +59,7 @@ OnCancelled = Callable[[float], None]
 """Receives, for each cancel, the seconds until the worker had freed the row."""
 
 _CHECKS = 4  # for signs of life within the heartbeat timeout
-_LAST_MESSAGES_S = 10.0  # longest wait for those of an ended process; most take less than 1 s
+_LAST_MESSAGES_S = 10.0  # of an ended process; most arrive within 1 s
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 """Pauses between attempts to start a worker, each twice as long as the one before."""
 _MIN_LEAD_S = 0.2  # minimum lead: a shorter one is used up by timers and the delay of the resampler
