@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import structlog
 
@@ -38,8 +38,9 @@ from voiceagent_tts.protocol.messages import (
     ProvenanceFields,
     WordList,
 )
-from voiceagent_tts.protocol.server_connection import WireMessages
+from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
 from voiceagent_tts.server.admission import AdmittedContext, Origin, options_of
+from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextAnswer,
@@ -55,9 +56,6 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.segments import too_long
 from voiceagent_tts.text.cut import TimedText
 
-if TYPE_CHECKING:
-    from voiceagent_tts.server.websocket import SocketWriter
-
 Input = ContextText | ContextFlush | ContextEnd
 
 _log = structlog.get_logger(__name__)
@@ -71,10 +69,26 @@ class Outgoing:
     on_sent: Callable[[], None] = lambda: None
 
 
+class _Socket(Protocol):
+    """The part of `websocket.SocketWriter` that contexts use."""
+
+    state: ServerState
+    connection: ServerConnection
+
+    def answer(self, messages: WireMessages) -> None: ...
+    def refuse(
+        self, error: VoiceAgentError, context_id: str, metadata: dict[str, Any] | None = None
+    ) -> None: ...
+    def note_error(self, error: VoiceAgentError, context_id: str) -> None: ...
+    def note_accepted(self) -> None: ...
+    def mark_ready(self, context_id: str) -> None: ...
+    def remove(self, context_id: str) -> None: ...
+
+
 class SocketContext:
     """Opens a context, feeds it and ends it; no call waits."""
 
-    def __init__(self, socket: "SocketWriter", message: ContextOpen, origin: Origin) -> None:
+    def __init__(self, socket: _Socket, message: ContextOpen, origin: Origin) -> None:
         self.context_id = message.context_id
         self.done: ContextDone | None = None  # once `next_message` has returned it
         self.is_refused = False  # it could not be opened
@@ -283,7 +297,7 @@ class SocketContext:
 class ContextWriter:
     """Turns a context's events into messages, with audio in the client's rate and encoding."""
 
-    def __init__(self, socket: "SocketWriter", message: ContextOpen, context: Context) -> None:
+    def __init__(self, socket: _Socket, message: ContextOpen, context: Context) -> None:
         self.context = context
         self.done: ContextDone | None = None  # once `next_message` has returned it
         self._socket = socket

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from voiceagent_tts.clones import SeenClones, VoiceFolder
     from voiceagent_tts.lexicon import Entries
     from voiceagent_tts.server.access import Access
-    from voiceagent_tts.server.websocket import Session
     from voiceagent_tts.word_times.processes import Aligners
 
 SLOW_CONSUMER_S = 15.0  # time after which a WebSocket that does not read is closed (4008)
@@ -54,6 +53,23 @@ _DRAIN_INTERVAL_S = 0.02
 AudioFile = bytes | bytearray
 FileFilter = Callable[[AudioFile, str, ProvenanceFields], Awaitable[AudioFile]]
 """Changes a complete audio file, given its format (such as `wav`) and its provenance."""
+
+
+class _OpenSocket(Protocol):
+    """The part of `websocket.Session` that the server itself uses."""
+
+    caller: Caller
+
+    @property
+    def has_contexts(self) -> bool: ...
+    @property
+    def send_queue_bytes(self) -> int: ...
+    @property
+    def idle_since(self) -> float | None: ...
+
+    def drain(self, deadline_ms: int) -> None: ...
+    def close(self, code: int, reason: str) -> None: ...
+    def displace(self) -> None: ...
 
 
 def _check_folders(settings: Settings) -> None:
@@ -91,7 +107,7 @@ class ServerState:
         self.synthesizer = self._make_synthesizer()
         self.opener = ContextOpener(self.synthesizer, self.access, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
-        self.sessions: set[Session] = set()  # open sockets
+        self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
         self.held = Counter[str]()  # bytes that the requests of each caller hold; see `Hold`
         self.is_draining = False
