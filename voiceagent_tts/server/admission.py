@@ -8,7 +8,7 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -128,13 +128,37 @@ class ContextOpener:
             OverloadedError: there is no capacity, or a limit of the caller is reached.
             UnauthorizedError: the caller's key was revoked.
         """
-        started = time.monotonic()
         options = replace(options, owner=origin.caller.key_id)
         for change in self.on_request:
             options = change(origin, options)
+        admission: Admission | None = None
+        with self._recording(origin, options):
+            if (read_clones := self._synthesizer.voices.read_clones) is not None:
+                await asyncio.to_thread(read_clones)
+            if self._access is not None:
+                admission = await self._access.admit(origin.caller, chars)
+            try:
+                context = await self._synthesizer.open(
+                    options,
+                    on_event,
+                    functools.partial(self._end, origin, admission),
+                    None if admission is None else admission.free_row,
+                    None if admission is None else admission.charge_in_background,
+                    owner=origin.caller.owner,
+                )
+            except BaseException:
+                if admission is not None:
+                    admission.end()
+                raise
+        return AdmittedContext(context, admission)
+
+    @contextlib.contextmanager
+    def _recording(self, origin: Origin, options: ContextOptions) -> Generator[None]:
+        """Record how long a context waits in the block, and why it is not opened there."""
+        started = time.monotonic()
         with self._metrics.contexts_waiting.track_inprogress():
             try:
-                return await self._admit(origin, options, on_event, chars)
+                yield
             except asyncio.CancelledError:
                 self._tell(lambda each: each.not_opened(origin, options, "cancelled"))
                 raise
@@ -145,33 +169,6 @@ class ContextOpener:
                 raise
             finally:
                 self._metrics.admission_wait.observe(time.monotonic() - started)
-
-    async def _admit(
-        self,
-        origin: Origin,
-        options: ContextOptions,
-        on_event: Callable[[], None] | None,
-        chars: int,
-    ) -> AdmittedContext:
-        if (read_clones := self._synthesizer.voices.read_clones) is not None:
-            await asyncio.to_thread(read_clones)
-        admission: Admission | None = None
-        if self._access is not None:
-            admission = await self._access.admit(origin.caller, chars)
-        try:
-            context = await self._synthesizer.open(
-                options,
-                on_event,
-                functools.partial(self._end, origin, admission),
-                None if admission is None else admission.free_row,
-                None if admission is None else admission.charge_in_background,
-                owner=origin.caller.owner,
-            )
-        except BaseException:
-            if admission is not None:
-                admission.end()
-            raise
-        return AdmittedContext(context, admission)
 
     def _end(
         self,

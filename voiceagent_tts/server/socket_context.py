@@ -209,19 +209,11 @@ class SocketContext:
         context, message = admitted.context, self._message
         self._admitted = admitted
         self._writer = ContextWriter(self._socket, message, context)
-        _log.info(
-            "context_opened",
-            **self._origin.ids,
-            voice=context.voice.name,
-            language=context.request.language,
-            metadata=message.metadata,
-        )
+        voice, language = context.voice.name, context.request.language
+        spoken = {**self._origin.ids, "voice": voice, "language": language}
+        _log.info("context_opened", **spoken, metadata=message.metadata)
         opened = self._connection.opened(
-            self.context_id,
-            voice=context.voice.name,
-            language=context.request.language,
-            seed=message.seed,
-            queue_ms=queue_ms,
+            self.context_id, voice=voice, language=language, seed=message.seed, queue_ms=queue_ms
         )
         self._socket.answer(opened)
 

@@ -379,17 +379,14 @@ class SocketWriter:
 
     def close_now(self, code: int, reason: str) -> None:
         """Close without waiting for a client that may not read."""
-        close_now: Callable[[int, str], None]
-        close_now = self._websocket.scope["extensions"]["voiceagent_tts.close_now"]
-        close_now(code, reason)
+        self._websocket.scope["extensions"]["voiceagent_tts.close_now"](code, reason)
 
     @property
     def queued_bytes(self) -> int:
         """Bytes of audio and messages that wait to be sent, or for the client to read them."""
-        buffered_bytes: Callable[[], int]
-        buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]
         of_contexts = sum(each.queued_bytes for each in self.contexts.values())
-        return buffered_bytes() + self._answers_bytes + of_contexts
+        buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]()
+        return buffered_bytes + self._answers_bytes + of_contexts
 
     async def wait_for_room(self) -> None:
         """Wait while too much is unsent: the client does not read it."""

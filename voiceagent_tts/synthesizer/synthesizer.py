@@ -303,10 +303,9 @@ class Synthesizer:
         found = self._resolve(request.options, voice, other)
         free = _free_rows(self._running(voice), found.options)
         most_free = max(free, key=free.__getitem__, default=None)
-        are_native = self._is_native(first) and self._is_native(other)
-        if most_free is None or free[most_free] <= 0:
-            return None
-        if not are_native or found.stretch != request.stretch:
+        is_alike = self._is_native(first) and self._is_native(other)
+        is_alike = is_alike and found.stretch == request.stretch
+        if not is_alike or most_free is None or free[most_free] <= 0:
             return None
         worker, _ = self._connect(most_free, found)
         return worker, found
