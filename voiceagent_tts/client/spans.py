@@ -16,7 +16,6 @@ class ClientSpans:
 
     def __init__(self) -> None:
         self._spans: dict[str, Span] = {}
-        self._silent: set[str] = set()  # contexts without audio so far
 
     @contextmanager
     def opening(
@@ -43,16 +42,14 @@ class ClientSpans:
             _end(span, "error")
             raise
         self._spans[context_id] = span
-        self._silent.add(context_id)
 
     def receive(self, event: ClientEvent) -> None:
         """Record an event of any context."""
         if not self._spans:
             return
         match event:
-            case ClientAudio(context_id) if context_id in self._silent:
-                self._silent.discard(context_id)
-                self._spans[context_id].event("first_audio_received")
+            case ClientAudio(context_id, seq=0) if span := self._spans.get(context_id):
+                span.event("first_audio_received")
             case CancelledMessage(context_id=context_id) if span := self._spans.get(context_id):
                 span.event("cancelled")
             case ErrorMessage(context_id=str(context_id)) if span := self._spans.get(context_id):
@@ -69,7 +66,6 @@ class ClientSpans:
             self._end(context_id, "error")
 
     def _end(self, context_id: str, reason: str) -> None:
-        self._silent.discard(context_id)
         if (span := self._spans.pop(context_id, None)) is not None:
             _end(span, reason)
 
