@@ -115,8 +115,8 @@ class ServerState:
         self.audio_filter: AudioFilter | None = None  # changes all audio before clients receive it
         self.file_filter: FileFilter | None = None
         """Changes whole files before clients receive them."""
-        self.new_voices: Callable[[], dict[str, bool]] = _no_new_voices
-        """Says which voices can be made now: `can_clone`, `can_design`."""
+        self.new_voices: Callable[[], Mapping[str, bool]] = dict
+        """Says which voices can be made now: `can_clone`, `can_design`; a missing one cannot."""
         self.listed_clones: Callable[[], Mapping[str, Mapping[str, str]]] = dict
         """Says what is listed of clones, by the names of their files: `voice_id`, `tag`."""
         self.find_clone: Callable[[str], str | None] = lambda voice_id: None
@@ -308,10 +308,6 @@ class ServerState:
                 stack.callback(self._watching.cancel)
             for close in reversed(self.on_close):
                 stack.push_async_callback(close)
-
-
-def _no_new_voices() -> dict[str, bool]:
-    return {"can_clone": False, "can_design": False}
 
 
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
