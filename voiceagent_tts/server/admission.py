@@ -8,7 +8,7 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -131,13 +131,13 @@ class ContextOpener:
         options = replace(options, owner=origin.caller.key_id)
         for change in self.on_request:
             options = change(origin, options)
-        admission: Admission | None = None
-        with self._recording(origin, options):
-            if (read_clones := self._synthesizer.voices.read_clones) is not None:
-                await asyncio.to_thread(read_clones)
-            if self._access is not None:
-                admission = await self._access.admit(origin.caller, chars)
+        started, admission = time.monotonic(), None
+        with self._metrics.contexts_waiting.track_inprogress():
             try:
+                if (read_clones := self._synthesizer.voices.read_clones) is not None:
+                    await asyncio.to_thread(read_clones)
+                if self._access is not None:
+                    admission = await self._access.admit(origin.caller, chars)
                 context = await self._synthesizer.open(
                     options,
                     on_event,
@@ -146,29 +146,24 @@ class ContextOpener:
                     None if admission is None else admission.charge_in_background,
                     owner=origin.caller.owner,
                 )
-            except BaseException:
+                return AdmittedContext(context, admission)
+            except BaseException as error:
                 if admission is not None:
                     admission.end()
-                raise
-        return AdmittedContext(context, admission)
-
-    @contextlib.contextmanager
-    def _recording(self, origin: Origin, options: ContextOptions) -> Generator[None]:
-        """Record how long a context waits in the block, and why it is not opened there."""
-        started = time.monotonic()
-        with self._metrics.contexts_waiting.track_inprogress():
-            try:
-                yield
-            except asyncio.CancelledError:
-                self._tell(lambda each: each.not_opened(origin, options, "cancelled"))
-                raise
-            except Exception as error:
-                code = VoiceAgentError.wrapping(error).code
-                self._metrics.refused.labels(code).inc()
-                self._tell(lambda each: each.not_opened(origin, options, "refused", code))
+                self._note_not_opened(origin, options, error)
                 raise
             finally:
                 self._metrics.admission_wait.observe(time.monotonic() - started)
+
+    def _note_not_opened(
+        self, origin: Origin, options: ContextOptions, error: BaseException
+    ) -> None:
+        if isinstance(error, Exception):
+            code = VoiceAgentError.wrapping(error).code
+            self._metrics.refused.labels(code).inc()
+            self._tell(lambda each: each.not_opened(origin, options, "refused", code))
+        else:
+            self._tell(lambda each: each.not_opened(origin, options, "cancelled"))
 
     def _end(
         self,
