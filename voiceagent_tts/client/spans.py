@@ -36,7 +36,8 @@ class ClientSpans:
             return
         span.set({"gen_ai.output.type": "speech", "tts.context_id": context_id})
         try:
-            yield {TRACEPARENT: traceparent, **(metadata or {})}
+            is_object = metadata is None or isinstance(metadata, dict)  # else the block refuses it
+            yield {TRACEPARENT: traceparent, **(metadata or {})} if is_object else metadata
         except Exception as error:
             span.fail(error.code if isinstance(error, VoiceAgentError) else ErrorCode.INVALID_PARAM)
             _end(span, "error")
