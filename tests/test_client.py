@@ -725,6 +725,22 @@ async def test_a_cancelled_open_is_no_closed_client(small_server: SmallServer) -
     await client.aclose()
 
 
+async def test_a_cancelled_open_leaves_no_context_at_the_server(small_server: SmallServer) -> None:
+    """Its program has nothing to cancel it with: it would take a row until it is idle."""
+    async with TTSClient(small_server.url) as client:
+        opening = asyncio.create_task(client.open())
+        await asyncio.sleep(0)
+        opening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await opening).cancel()
+        await _events(client.say("one"))  # the server handles messages in order
+    opened, ended = (
+        [each.context_id for each in small_server.peers[0].received if isinstance(each, kinds)]
+        for kinds in (ContextOpen, ContextCancel | ContextEnd)
+    )
+    assert ended == opened
+
+
 async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:
     """An ended context without references is freed, although its socket stays open."""
     async with TTSClient(small_server.url) as client:

@@ -190,7 +190,7 @@ class SeenClones:
         return sorted({self.shown(each) for each in self.folder.names() if self._is_seen(each)})
 
     def known_names(self) -> Iterator[str]:
-        """As `names`, of those that `VoiceFolder.known_names` has."""
+        """As `names`, of the clones in `VoiceFolder.known_names`."""
         for each in sorted(self.folder.known_names(), key=self.shown):
             if self._is_seen(each):
                 yield self.shown(each)
@@ -212,7 +212,7 @@ class SeenClones:
 
 
 class CloneBook(VoiceBook):
-    """The voices of workers of which some speak clones; the folder may change at any time.
+    """The voices of workers, some of which speak clones; the folder may change at any time.
 
     A clone comes before a built-in voice of the same name: it was stored with `--replace`.
 

@@ -12,7 +12,7 @@ _WITH_SERVER = {
     "kokoro": ("server", "kokoro"),
     "pocket": ("server", "espeak", "pocket"),
 }
-"""Extras that are of no use without those of a server."""
+"""Extras that need those of a server."""
 
 
 def install_hint(*extras: str) -> str:

@@ -20,7 +20,7 @@ class Following:
 
     Attributes:
         parent_pid: the parent.
-        by: what is sent. SIGKILL also ends a child that may be stopped, or heeds no request.
+        by: what is sent. SIGKILL also ends a child that is stopped, or that ignores other signals.
     """
 
     parent_pid: int

@@ -14,6 +14,7 @@ from testbed.protocol_ends import (
 )
 from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol import server_connection
 from voiceagent_tts.protocol.messages import (
     ContextCut,
     ContextFlush,
@@ -108,9 +109,10 @@ def test_flush_ids_rise() -> None:
     ]
 
 
-def test_cancelling_without_reading_is_bounded() -> None:
+def test_cancelling_without_reading_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Contexts that wait for their `done` cannot be piled up by cancelling them."""
-    server = ServerConnection(session_limits(max_contexts=1), max_tombstones=2)
+    monkeypatch.setattr(server_connection, "MAX_TOMBSTONES", 2)
+    server = ServerConnection(session_limits(max_contexts=1))
     for number in range(3):
         server.receive(client_message("context.open", f"{number}"))
         assert server.receive(client_message("cancel", f"{number}"))
@@ -118,9 +120,10 @@ def test_cancelling_without_reading_is_bounded() -> None:
     assert refusal(server, client_message("context.open", "3")).code is ErrorCode.TOO_MANY_CONTEXTS
 
 
-def test_handles_are_never_reused() -> None:
+def test_handles_are_never_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     """When a socket has used all its handles, it refuses new contexts with `draining`."""
-    server = ServerConnection(session_limits(), max_tombstones=1)
+    monkeypatch.setattr(server_connection, "MAX_TOMBSTONES", 1)
+    server = ServerConnection(session_limits())
     server.ready(session_id="s", model="m")
     for number in range(MAX_HANDLE):
         server.receive(client_message("context.open", f"{number}"))

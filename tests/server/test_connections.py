@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from testbed.long_texts import MOST_CALLS
 from testbed.loop_work import loop_work
 from testbed.raw_websocket import TEXT, frame
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S
+from testbed.wire import Wire
 from voiceagent_tts.server import connections
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.settings.access import Quota
@@ -161,6 +163,21 @@ async def test_sockets_that_open_together_are_read(
                 _read(each, b'"pong"', 1)
 
         await asyncio.to_thread(talk)
+
+
+async def test_a_handshake_that_waits_when_a_drain_begins_is_refused(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client would not be told, and what it then opened would be cut off."""
+    server = await start_server()
+
+    async def begin_drain(turns: connections.Turns, owner: str, cost: int = 1) -> None:
+        server.state.is_draining = True
+
+    monkeypatch.setattr(connections.Turns, "wait", begin_drain)
+    with pytest.raises(InvalidStatus) as refused:
+        await Wire.connect(server.websocket_url)
+    assert refused.value.response.status_code == 503
 
 
 async def test_an_open_socket_keeps_no_headers(start_server: StartServer, connect: Connect) -> None:

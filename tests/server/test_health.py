@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -127,6 +128,19 @@ async def test_what_is_wrong_is_logged_once(start_synthesizer: StartSynthesizer)
             await watchdog.probe()
     errors = [entry["error"] for entry in logs if entry["event"] == "probe_failed"]
     assert len(errors) == len(set(errors)) == 2
+
+
+async def test_a_probe_that_fails_unexpectedly_is_followed_by_others(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """A defect is a reason to be unhealthy, and no end of the probes."""
+    synthesizer = await start_synthesizer()
+    synthesizer.before_open.append(AsyncMock(side_effect=[IndexError("a bug"), None]))
+    watchdog = Watchdog(synthesizer, 60)
+    await watchdog.probe()
+    assert watchdog.problem == "the server failed with IndexError"
+    await watchdog.probe()
+    assert watchdog.is_healthy
 
 
 async def test_an_engine_that_stays_broken_is_tried_ever_less_often(

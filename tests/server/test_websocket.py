@@ -4,8 +4,9 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast, get_args
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import ContextWriter
 from voiceagent_tts.server.websocket import SocketWriter
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.workers import Speaker
 from voiceagent_tts.text.cut import cut_text
 from voiceagent_tts.text.segmenter import Segmenter
 
@@ -192,6 +194,43 @@ async def test_an_unexpected_failure_ends_its_context_alone(
     assert "work_or_fail" in failure["calls"] and secret not in str(logs)
     await wire.speak(healthy, "and after it.")
     assert healthy.done.reason == "complete"
+
+
+async def test_credit_that_fails_ends_its_context_alone(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given when audio has left, which is nothing that a client has asked for."""
+    grant, failing = Speaker.grant, set[Speaker]()
+
+    def grant_or_fail(speaker: Speaker, playout_end: float, samples_wanted: int) -> None:
+        if speaker in failing:
+            raise IndexError("a bug")
+        if speaker.request.language == "de":
+            failing.add(speaker)
+        grant(speaker, playout_end, samples_wanted)
+
+    monkeypatch.setattr(Speaker, "grant", grant_or_fail)
+    healthy = await wire.start(SENTENCE, language="en")
+    broken = await wire.start(SENTENCE * 20, language="de", max_lead_s=0)
+    await wire.finish(broken)
+    assert broken.error is not None and broken.error.code == ErrorCode.INTERNAL
+    assert broken.done.reason == "error"
+    assert (await wire.finish(healthy)).done.reason == "complete"
+
+
+async def test_audio_that_cannot_be_encoded_ends_its_context(
+    wire: Wire, shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter's audio comes in an iteration of the event loop in which no client is served."""
+
+    def cut_short(pcm: bytes, on_filtered: Callable[[bytes], None]) -> None:
+        asyncio.get_running_loop().call_soon(on_filtered, pcm[:-1])
+
+    audio_filter = Mock(key_id="key", start=lambda: cut_short)
+    monkeypatch.setattr(shared_server.state, "audio_filter", audio_filter)
+    broken = await wire.say(SENTENCE, language="en", audio=AudioFormat(sample_rate=8000))
+    assert broken.error is not None and broken.error.code == ErrorCode.INTERNAL
+    assert broken.done.reason == "error"
 
 
 async def test_an_open_that_fails_unexpectedly_leaves_the_socket(

@@ -25,6 +25,7 @@ from voiceagent_tts.synthesizer.events import (
     Source,
 )
 from voiceagent_tts.synthesizer.options import Limits
+from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.word_times.processes import Aligners
 
@@ -169,6 +170,22 @@ async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthe
     assert isinstance(done, ContextDone) and done.reason == "cancelled"
     assert cancelled.next_event() is None
     neighbour.abandon()
+
+
+async def test_a_context_whose_words_fail_can_be_abandoned(
+    start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that has left needs no cut; its row is free whatever its words are."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 50)
+
+    def fail(words: Words) -> None:
+        raise IndexError
+
+    monkeypatch.setattr(Words, "best", property(fail))
+    context.abandon()
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
 
 
 # Credit.

@@ -1,6 +1,7 @@
 """A synthesizer opens contexts on its workers, on the real espeak worker."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,24 @@ async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) 
     assert refused.value.retry_after_ms
     contexts[0].abandon()
     await synthesizer.open(UNPACED)
+
+
+async def test_a_request_that_only_the_full_engine_serves_is_told_to_wait() -> None:
+    """The overflow has other languages and feedings; the client has made no mistake."""
+    overflow = Supervisor(WorkerSpec("espeak"))
+    main = Supervisor(WorkerSpec("espeak", {"max_rows": 1}))
+    synthesizer = Synthesizer({"espeak": main}, overflow=overflow)
+    await synthesizer.start()
+    try:
+        await synthesizer.open(UNPACED)
+        other = overflow.free_worker
+        assert other is not None
+        other.capabilities = replace(other.capabilities, text_feeding=("token",))
+        assert (await synthesizer.open(UNPACED)).worker is other
+        with pytest.raises(OverloadedError):
+            await synthesizer.open(replace(UNPACED, text_feeding="segment"))
+    finally:
+        await synthesizer.close()
 
 
 async def test_workers_of_a_group_may_have_different_numbers_of_rows() -> None:

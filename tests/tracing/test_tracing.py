@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import time
+from typing import cast
 
 import httpx
 import pytest
@@ -120,6 +121,17 @@ async def test_tracing_takes_no_room_of_the_metadata(
                     context = await client.open(language="en", metadata={"a": "x" * chars})
                     await context.end()
                     assert isinstance([event async for event in context][-1], DoneMessage)
+
+
+async def test_metadata_of_another_type_is_refused_with_traces_too(
+    receiver: OtlpReceiver, host: trace.Tracer, start_server: StartServer
+) -> None:
+    """By the code that every mistake of a client has, which its span has, too."""
+    server, wrong = await start_server(), cast("dict[str, int]", [1])
+    async with TTSClient(server.websocket_url) as client:
+        with pytest.raises(InvalidRequestError, match="metadata"):
+            await client.open(language="en", metadata=wrong)
+    assert (await only(receiver, "tts.request")).error == "invalid_param"
 
 
 async def test_a_request_over_http_continues_the_trace_of_its_header(

@@ -139,3 +139,36 @@ def test_an_idle_worker_gives_back_what_a_burst_took() -> None:
         assert worker.stdout is not None
         busy_mb, idle_mb = map(int, worker.stdout.read().split())
     assert idle_mb < busy_mb - 60 or platform.libc_ver()[0] != "glibc"
+
+
+_FAULT = """
+import sys
+
+from voiceagent_tts.worker import __main__ as program, host
+
+
+class Engine:
+    rows_used, metrics, capabilities = 0, {}, {}
+
+    def step(self):
+        raise ValueError("a secret".upper())
+
+    def close(self):
+        pass
+
+
+host.wire.encode = lambda event: [b""]
+program.KINDS["espeak"] = lambda options: lambda inbox, outbox: Engine()
+sys.argv[1:] = ["espeak", "inproc://nowhere"]
+sys.exit(program.main())
+"""
+
+
+def test_a_fault_is_logged_without_its_message() -> None:
+    """Which engine may have made of the text that it was to speak; its kind and place say more."""
+    told = subprocess.run(
+        [sys.executable, "-c", _FAULT], stdin=subprocess.PIPE, capture_output=True, text=True
+    )
+    assert told.returncode == 1
+    assert "the engine failed with ValueError" in told.stderr and "in step" in told.stderr
+    assert "A SECRET" not in told.stderr

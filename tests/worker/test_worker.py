@@ -270,6 +270,28 @@ async def test_a_worker_of_another_version_is_named(monkeypatch: pytest.MonkeyPa
         await supervisor.close()
 
 
+async def test_a_replacement_that_fails_unexpectedly_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A defect in the start of one leaves the server without an engine for a moment only."""
+    supervisor, has_failed = Supervisor(WorkerSpec("espeak")), asyncio.Event()
+    await supervisor.start()
+
+    async def fail(worker: WorkerClient) -> None:
+        has_failed.set()
+        raise IndexError
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(WorkerClient, "_start_process", fail)
+            os.kill((await supervisor.wait_for_worker(1.0)).pid, signal.SIGKILL)
+            await has_failed.wait()
+        replacement = await supervisor.wait_for_worker(PATIENCE_S)
+        assert isinstance((await collect(speak(replacement)[1]))[-1], Done)
+    finally:
+        await supervisor.close()
+
+
 async def test_a_close_together_with_a_new_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close in the very moment in which a replacement reports ready stops it, and returns."""
     supervisor = Supervisor(WorkerSpec("espeak"))

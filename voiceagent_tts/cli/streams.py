@@ -1,4 +1,4 @@
-"""Standard streams that are always there, and of which a log loses lines but stops nothing."""
+"""Standard streams that always exist; what a log cannot write is lost and stops nothing."""
 
 import io
 import os

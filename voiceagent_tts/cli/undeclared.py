@@ -19,7 +19,7 @@ KEPT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def options_in(context: typer.Context, types: Mapping[str, Any]) -> dict[str, str | bool]:
-    """Read the undeclared options of a command, of which each may set a field of one of `types`.
+    """Read the undeclared options of a command; each sets one of the fields in `types`.
 
     Returns:
         The values as they were written, by the names of the fields.

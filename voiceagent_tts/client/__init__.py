@@ -11,7 +11,7 @@
 
 The events of a context wait in memory until they are read. Paced audio (the default) arrives about
 as fast as it is played; at most, a context that is not read holds the server's `max_audio_s` of
-audio. The client knows no engine, no server and no agent framework.
+audio. The client depends on no engine, no server and no agent framework.
 """
 
 from voiceagent_tts.client.address import (

@@ -16,7 +16,6 @@ class ClientSpans:
 
     def __init__(self) -> None:
         self._spans: dict[str, Span] = {}
-        self._silent: set[str] = set()  # contexts without audio so far
 
     @contextmanager
     def opening(
@@ -37,22 +36,21 @@ class ClientSpans:
             return
         span.set({"gen_ai.output.type": "speech", "tts.context_id": context_id})
         try:
-            yield {TRACEPARENT: traceparent, **(metadata or {})}
+            is_object = metadata is None or isinstance(metadata, dict)  # else the block refuses it
+            yield {TRACEPARENT: traceparent, **(metadata or {})} if is_object else metadata
         except Exception as error:
             span.fail(error.code if isinstance(error, VoiceAgentError) else ErrorCode.INVALID_PARAM)
             _end(span, "error")
             raise
         self._spans[context_id] = span
-        self._silent.add(context_id)
 
     def receive(self, event: ClientEvent) -> None:
         """Record an event of any context."""
         if not self._spans:
             return
         match event:
-            case ClientAudio(context_id) if context_id in self._silent:
-                self._silent.discard(context_id)
-                self._spans[context_id].event("first_audio_received")
+            case ClientAudio(context_id, seq=0) if span := self._spans.get(context_id):
+                span.event("first_audio_received")
             case CancelledMessage(context_id=context_id) if span := self._spans.get(context_id):
                 span.event("cancelled")
             case ErrorMessage(context_id=str(context_id)) if span := self._spans.get(context_id):
@@ -69,7 +67,6 @@ class ClientSpans:
             self._end(context_id, "error")
 
     def _end(self, context_id: str, reason: str) -> None:
-        self._silent.discard(context_id)
         if (span := self._spans.pop(context_id, None)) is not None:
             _end(span, reason)
 

@@ -120,9 +120,7 @@ class TTSClient:
         """
         socket = await self._usable_socket()
         context_id = context_id or uuid4().hex
-        context = ClientContext(socket, context_id, self._answer_timeout_s, metadata, options)
-        await socket.drain()
-        return context
+        return ClientContext(socket, context_id, self._answer_timeout_s, metadata, options)
 
     async def say(self, text: str, **options: Unpack[OpenOptions]) -> AsyncGenerator[Event, None]:
         """Speak a whole text; closing the iterator early cancels the context."""

@@ -58,7 +58,7 @@ MakeMessages = Callable[[], list[str]]
 WireMessages = list[str | bytes | MakeMessages]  # WebSocket messages to send, in order
 
 MAX_TOMBSTONES = 4_096
-"""Maximum number of ids of ended contexts that a server remembers, to refuse their reuse."""
+"""Maximum number of ids of ended contexts that a socket remembers, to refuse their reuse."""
 
 _HASH_BYTES = 8
 
@@ -142,19 +142,11 @@ class ServerConnection:
     Args:
         limits: what this server allows; sent in `ready`.
         dialect: the client's protocol; None for `tts.v1`.
-        max_tombstones: number of ids of ended contexts to remember, the newest.
     """
 
-    def __init__(
-        self,
-        limits: SessionLimits,
-        dialect: Dialect | None = None,
-        *,
-        max_tombstones: int = MAX_TOMBSTONES,
-    ) -> None:
+    def __init__(self, limits: SessionLimits, dialect: Dialect | None = None) -> None:
         self.dialect = dialect or Dialect()
         self._limits = limits
-        self._max_tombstones = max_tombstones
         self._contexts: dict[str, _Context] = {}
         # Hashes of ids, the oldest first; a set of as many would take nine times the memory.
         self._tombstones = bytearray()
@@ -234,7 +226,7 @@ class ServerConnection:
         if sum(not context.is_cancel_requested for context in self._contexts.values()) >= most:
             sentence = f"expected at most {most} contexts open on one socket"
             self._refuse_open(context_id, ErrorCode.TOO_MANY_CONTEXTS, sentence)
-        if len(self._contexts) >= most + self._max_tombstones:
+        if len(self._contexts) >= most + MAX_TOMBSTONES:
             sentence = "too many cancelled contexts wait for their `done`; read the socket"
             self._refuse_open(context_id, ErrorCode.TOO_MANY_CONTEXTS, sentence)
 
@@ -298,7 +290,7 @@ class ServerConnection:
     def _add_tombstone(self, context_id: str) -> None:
         """Remember an id that must not be opened again; forget the oldest one beyond the limit."""
         self._tombstones += _hash(context_id)
-        del self._tombstones[: -self._max_tombstones * _HASH_BYTES]
+        del self._tombstones[: -MAX_TOMBSTONES * _HASH_BYTES]
 
     # Messages to the client.
 

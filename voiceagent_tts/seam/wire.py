@@ -81,7 +81,7 @@ def _values(kind: type) -> Callable[[Any], Sequence[Any]]:
 
 @cache
 def _decoder(kind: Any) -> _Decoder | None:
-    """What decodes the values of an annotation; None for those that JSON has as they are."""
+    """Return the decoder of an annotation; None where JSON has the value itself."""
     arguments = get_args(kind)
     if is_dataclass(kind):
         return _of_dataclass(kind)

@@ -128,50 +128,42 @@ class ContextOpener:
             OverloadedError: there is no capacity, or a limit of the caller is reached.
             UnauthorizedError: the caller's key was revoked.
         """
-        started = time.monotonic()
         options = replace(options, owner=origin.caller.key_id)
         for change in self.on_request:
             options = change(origin, options)
-        if (read_clones := self._synthesizer.voices.read_clones) is not None:
-            await asyncio.to_thread(read_clones)
+        started, admission = time.monotonic(), None
         with self._metrics.contexts_waiting.track_inprogress():
             try:
-                return await self._admit(origin, options, on_event, chars)
-            except VoiceAgentError as error:
-                self._metrics.refused.labels(error.code).inc()
-                code = error.code
-                self._tell(lambda each: each.not_opened(origin, options, "refused", code))
-                raise
-            except asyncio.CancelledError:
-                self._tell(lambda each: each.not_opened(origin, options, "cancelled"))
+                if (read_clones := self._synthesizer.voices.read_clones) is not None:
+                    await asyncio.to_thread(read_clones)
+                if self._access is not None:
+                    admission = await self._access.admit(origin.caller, chars)
+                context = await self._synthesizer.open(
+                    options,
+                    on_event,
+                    functools.partial(self._end, origin, admission),
+                    None if admission is None else admission.free_row,
+                    None if admission is None else admission.charge_in_background,
+                    owner=origin.caller.owner,
+                )
+                return AdmittedContext(context, admission)
+            except BaseException as error:
+                if admission is not None:
+                    admission.end()
+                self._note_not_opened(origin, options, error)
                 raise
             finally:
                 self._metrics.admission_wait.observe(time.monotonic() - started)
 
-    async def _admit(
-        self,
-        origin: Origin,
-        options: ContextOptions,
-        on_event: Callable[[], None] | None,
-        chars: int,
-    ) -> AdmittedContext:
-        admission: Admission | None = None
-        if self._access is not None:
-            admission = await self._access.admit(origin.caller, chars)
-        try:
-            context = await self._synthesizer.open(
-                options,
-                on_event,
-                functools.partial(self._end, origin, admission),
-                None if admission is None else admission.free_row,
-                functools.partial(_charge_surplus, admission),
-                owner=origin.caller.owner,
-            )
-        except BaseException:
-            if admission is not None:
-                admission.end()
-            raise
-        return AdmittedContext(context, admission)
+    def _note_not_opened(
+        self, origin: Origin, options: ContextOptions, error: BaseException
+    ) -> None:
+        if isinstance(error, Exception):
+            code = VoiceAgentError.wrapping(error).code
+            self._metrics.refused.labels(code).inc()
+            self._tell(lambda each: each.not_opened(origin, options, "refused", code))
+        else:
+            self._tell(lambda each: each.not_opened(origin, options, "cancelled"))
 
     def _end(
         self,
@@ -194,7 +186,7 @@ class ContextOpener:
                 _log_failure(observer, error)
 
     async def close(self) -> None:
-        """Close all observers, none of which waits for another; no context is open."""
+        """Close all observers at the same time; no context is open."""
         closing = (each.close() for each in self.observers)
         outcomes = await asyncio.gather(*closing, return_exceptions=True)
         for observer, outcome in zip(self.observers, outcomes, strict=True):
@@ -205,12 +197,6 @@ class ContextOpener:
 def _log_failure(observer: ContextObserver, error: Exception) -> None:
     name = type(observer).__name__
     _log.error("observer_failed", observer=name, error=type(error).__name__)
-
-
-def _charge_surplus(admission: "Admission | None", context: Context, chars: int) -> None:
-    """Charge the length of readings beyond their text; at the limit, fail the context."""
-    if admission is not None:
-        admission.charge_in_background(chars, context.fail)
 
 
 def options_of(fields: SpeechFields) -> ContextOptions:

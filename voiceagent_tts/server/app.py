@@ -97,7 +97,7 @@ def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
 
 
 class _Guard:
-    """Checks HTTP requests before they are read, and refuses those that become too much.
+    """Checks HTTP requests before they are read, and refuses those that grow too large.
 
     Keys, scopes and origins come first. Bytes of headers and body count against the caller's memory
     limit until the request is over. JSON is read in one turn of the event loop, which its number of
@@ -138,7 +138,7 @@ class _Guard:
 
 
 def _check_head(scope: Scope) -> None:
-    """Refuse a form in another encoding than those that decode in linear time, and long queries."""
+    """Refuse long queries, and forms in an encoding that takes more than linear time to decode."""
     content_type = Headers(scope=scope).get("content-type", "")
     for name, given in {"Content-Type": content_type, "the query": scope["query_string"]}.items():
         if len(given) > _MAX_PARSED_CHARS:

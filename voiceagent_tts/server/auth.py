@@ -1,4 +1,4 @@
-"""Who sends a request, and whether its web origin may: checked before any upgrade or work."""
+"""Checks who sends a request, and from which web origin, before any upgrade or work."""
 
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit

@@ -189,7 +189,7 @@ class RequestProtocol(_Paced, H11Protocol):
         return self.flow.read_paused
 
     def _work_on(self, data: bytes) -> None:
-        """Pass bytes to h11, which limits those of headers; count those without a request."""
+        """Pass bytes to h11, which limits the headers; count the bytes that no request needs."""
         before = self.cycle
         if (before is None or before.response_complete) and self._has_too_much(data):
             self.transport.close()
@@ -218,7 +218,7 @@ class RequestProtocol(_Paced, H11Protocol):
         """Stop waiting for a request: the connection is a WebSocket now."""
         self._unread = b""  # its client waits for the handshake's answer, and has sent nothing else
         self._is_overdue = False
-        self._waiting.cancel()  # the timer would keep this in memory
+        self._timer.cancel()  # it would keep this in memory
         _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
 
     def _has_too_much(self, data: bytes) -> bool:
@@ -247,10 +247,10 @@ class RequestProtocol(_Paced, H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timer, which would keep the connection in memory."""
         super().connection_lost(exc)
-        self._waiting.cancel()
+        self._timer.cancel()
 
     def _wait_for_request(self) -> None:
-        self._waiting = self.loop.call_later(REQUEST_S, self._end_if_silent, self.cycle)
+        self._timer = self.loop.call_later(REQUEST_S, self._end_if_silent, self.cycle)
 
     def _end_if_silent(self, last: object) -> None:
         if self.transport.is_closing():

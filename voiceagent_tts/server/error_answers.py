@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 def answer_errors(app: FastAPI, state: ServerState) -> None:
-    """Answer every exception of a route."""
+    """Answer the errors of routes, but for defects: `RequestLog` answers those."""
 
     @app.exception_handler(VoiceAgentError)
     async def on_error(request: Request, error: VoiceAgentError) -> Response:
@@ -34,10 +34,6 @@ def answer_errors(app: FastAPI, state: ServerState) -> None:
     @app.exception_handler(HTTPException)
     async def on_refused(_: Request, error: HTTPException) -> Response:
         return await on_error(_, refused_request(error))
-
-    @app.exception_handler(Exception)
-    async def on_bug(_: Request, error: Exception) -> Response:
-        return await on_error(_, VoiceAgentError(f"the server failed with {type(error).__name__}"))
 
 
 def _invalid_request(error: RequestValidationError) -> InvalidRequestError:

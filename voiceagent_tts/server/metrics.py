@@ -1,6 +1,6 @@
 """The metrics of `/metrics`: counts and seconds, never words, keys or ids of contexts.
 
-Those of workers are what their heartbeats report, as `tts_worker_<name>{worker=...}`.
+The metrics of workers are what their heartbeats report, as `tts_worker_<name>{worker=...}`.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ _WORKER_METRICS = {
     "audio_seconds_total": "Audio synthesized, health probes included.",
     "realtime_factor": "Compute seconds per second of audio, between the last two heartbeats.",
 }
-"""The metrics of every worker. `/metrics` names them and those of all kinds of engines, also those
-that no worker of this server reports, so that a dashboard can be checked against any server."""
+"""The metrics of every worker. `/metrics` also names those of engines that this server does not
+run, so that a dashboard can be checked against any server."""
 
 _UNKNOWN = "Reported by the worker."
 

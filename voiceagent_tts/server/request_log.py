@@ -1,4 +1,7 @@
-"""Logs each HTTP request and refused WebSocket in one line, with an id that the client gets too."""
+"""Logs each HTTP request and refused WebSocket in one line, with an id that the client gets too.
+
+A route that fails is answered here, and its failure is logged without its message.
+"""
 
 import asyncio
 import re
@@ -10,8 +13,9 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.auth import noted_caller
-from voiceagent_tts.server.error_answers import ERROR_CODE, refuse
+from voiceagent_tts.server.error_answers import ERROR_CODE, log_if_unexpected, refuse
 from voiceagent_tts.server.state import ServerState, draining_error
 
 _QUIET_PATHS = ("/health", "/metrics")
@@ -57,15 +61,21 @@ class RequestLog:
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id_of(scope)
             await send(message)
 
+        failure: VoiceAgentError | None = None
         try:
             await self._app(scope, receive, send_with_id)
         except asyncio.CancelledError:
             # The server ends. uvicorn would answer 500, without a body in JSON, or log a traceback.
-            scope[ERROR_CODE] = draining_error().code.value
+            failure = draining_error()
+        except Exception as error:  # uvicorn would log its message, which may quote the text
+            failure = VoiceAgentError.wrapping(error)
+            log_if_unexpected(failure, request_id=request_id_of(scope))
+            scope["app"].state.server.metrics.errors.labels(failure.code).inc()
+        if failure is not None:
+            scope[ERROR_CODE] = failure.code.value
             if status is None:
-                await refuse(draining_error(), scope, receive, send_with_id)
-        finally:
-            log_request(scope, 500 if status is None else status)  # an exception is answered later
+                await refuse(failure, scope, receive, send_with_id)
+        log_request(scope, 500 if status is None else status)
 
 
 def log_request(scope: Scope, status: int) -> None:

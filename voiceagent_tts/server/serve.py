@@ -25,7 +25,7 @@ import structlog
 import uvicorn
 
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.garbage import collect_rarely, give_back_memory, map_large_blocks
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.server.app import create_app
@@ -35,6 +35,7 @@ from voiceagent_tts.server.connections import (
     RequestProtocol,
     SocketProtocol,
 )
+from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
 MAX_READ_BYTES = 640 << 10
@@ -69,10 +70,11 @@ class Certificate(Protocol):
         ...
 
 
-class _FileShortage:
+class _LoopFailures:
     """Exception handler of the event loop; warns once a second while open files are short.
 
-    By default asyncio logs a traceback for each connection that it cannot accept.
+    By default asyncio logs a traceback for each connection that it cannot accept. It also logs the
+    messages of defects, which may quote the text.
     """
 
     def __init__(self) -> None:
@@ -80,7 +82,9 @@ class _FileShortage:
 
     def __call__(self, loop: asyncio.AbstractEventLoop, report: dict[str, Any]) -> None:
         error = report.get("exception")
-        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        if isinstance(error, Exception) and not isinstance(error, OSError | VoiceAgentError):
+            log_if_unexpected(VoiceAgentError.wrapping(error))
+        elif not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(report)
         elif loop.time() >= self._next_at:
             self._next_at = loop.time() + _WARNING_S
@@ -92,7 +96,7 @@ class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: those of `serve` drain first."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let many connections wait, of which an iteration of the event loop accepts few.
+        """Allow a long queue of connections, of which each iteration accepts few.
 
         asyncio has one number for both, and accepting 2,000 connections at once takes 0.16 s.
         """
@@ -169,7 +173,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         stack.callback(listener.close)
         loop = asyncio.get_running_loop()
         stack.callback(loop.set_exception_handler, loop.get_exception_handler())
-        loop.set_exception_handler(_FileShortage())
+        loop.set_exception_handler(_LoopFailures())
         state = ServerState(settings)
         stack.push_async_callback(state.close)
         host, port = listener.getsockname()[:2]

@@ -209,19 +209,11 @@ class SocketContext:
         context, message = admitted.context, self._message
         self._admitted = admitted
         self._writer = ContextWriter(self._socket, message, context)
-        _log.info(
-            "context_opened",
-            **self._origin.ids,
-            voice=context.voice.name,
-            language=context.request.language,
-            metadata=message.metadata,
-        )
+        voice, language = context.voice.name, context.request.language
+        spoken = {**self._origin.ids, "voice": voice, "language": language}
+        _log.info("context_opened", **spoken, metadata=message.metadata)
         opened = self._connection.opened(
-            self.context_id,
-            voice=context.voice.name,
-            language=context.request.language,
-            seed=message.seed,
-            queue_ms=queue_ms,
+            self.context_id, voice=voice, language=language, seed=message.seed, queue_ms=queue_ms
         )
         self._socket.answer(opened)
 
@@ -370,7 +362,10 @@ class ContextWriter:
         self._delivered.filter(b"".join(pieces), functools.partial(self._on_filtered, self.audio))
 
     def _on_filtered(self, audio: MessageQueue, pcm: bytes) -> None:
-        audio.push(self._output.push(pcm))
+        try:
+            audio.push(self._output.push(pcm))
+        except Exception as error:  # no message of the client, and none to it, would report it
+            self.context.fail(VoiceAgentError.wrapping(error))
         if audio is self.audio:
             self._is_filtering = False
             self._socket.mark_ready(self._context_id)

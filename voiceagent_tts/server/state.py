@@ -1,6 +1,7 @@
 """State that all routes share: settings, metrics, the synthesizer and the open sockets."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import time
@@ -114,8 +115,8 @@ class ServerState:
         self.audio_filter: AudioFilter | None = None  # changes all audio before clients receive it
         self.file_filter: FileFilter | None = None
         """Changes whole files before clients receive them."""
-        self.new_voices: Callable[[], dict[str, bool]] = _no_new_voices
-        """Says which voices can be made now: `can_clone`, `can_design`."""
+        self.new_voices: Callable[[], Mapping[str, bool]] = dict
+        """Says which voices can be made now: `can_clone`, `can_design`; a missing one cannot."""
         self.listed_clones: Callable[[], Mapping[str, Mapping[str, str]]] = dict
         """Says what is listed of clones, by the names of their files: `voice_id`, `tag`."""
         self.find_clone: Callable[[str], str | None] = lambda voice_id: None
@@ -296,20 +297,17 @@ class ServerState:
         return in_sockets or self.synthesizer.contexts_active > 0
 
     async def close(self) -> None:
-        """Stop the workers; idempotent."""
-        for close in self.on_close:
-            await close()
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        await self.synthesizer.close()
-        await self.opener.close()
-        if self.access is not None:
-            await self.access.close()
-
-
-def _no_new_voices() -> dict[str, bool]:
-    return {"can_clone": False, "can_design": False}
+        """Stop the workers and what plugins have started; idempotent. A failure stops no other."""
+        async with contextlib.AsyncExitStack() as stack:  # the last one is closed first
+            if self.access is not None:
+                stack.push_async_callback(self.access.close)
+            stack.push_async_callback(self.opener.close)
+            stack.push_async_callback(self.synthesizer.close)
+            if self._watching is not None:
+                stack.push_async_callback(asyncio.wait, {self._watching})
+                stack.callback(self._watching.cancel)
+            for close in reversed(self.on_close):
+                stack.push_async_callback(close)
 
 
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:

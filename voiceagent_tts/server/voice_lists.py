@@ -109,5 +109,7 @@ def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
             }
             for voice in voices
         ],
+        "can_clone": False,
+        "can_design": False,
         **state.new_voices(),
     }

@@ -87,10 +87,10 @@ class Watchdog:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return None if await self._speak() else "the engine generated no audio"
-        except VoiceAgentError as error:
-            return error.message
         except TimeoutError:
             return f"the engine generated no audio within {self._timeout_s:g} s"
+        except Exception as error:  # the next probe may succeed
+            return VoiceAgentError.wrapping(error).message
 
     async def _speak(self) -> bool:
         # A sentence without a language: what detects its end, and languages, is loaded here, and

@@ -86,7 +86,6 @@ class Session:
         shown = self._state.slots_header(self._websocket.scope) | {"X-Request-Id": request_id}
         headers = [(name.encode(), value.encode()) for name, value in shown.items()]
         await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
-        self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
         self._log.info(
             "socket_opened",
@@ -101,6 +100,7 @@ class Session:
             has_word_times=self._state.synthesizer.has_word_times,
         )
         self._writer.answer(ready)
+        self._state.sessions.add(self)
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._writer.run())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -111,8 +111,8 @@ class Session:
             self._release()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
+                log_if_unexpected(VoiceAgentError.wrapping(result), session_id=self.session_id)
                 self._writer.close_now(1011, "internal error")
-                raise result
 
     def drain(self, deadline_ms: int) -> None:
         """Send `draining` to the client, and refuse new contexts."""
@@ -379,17 +379,14 @@ class SocketWriter:
 
     def close_now(self, code: int, reason: str) -> None:
         """Close without waiting for a client that may not read."""
-        close_now: Callable[[int, str], None]
-        close_now = self._websocket.scope["extensions"]["voiceagent_tts.close_now"]
-        close_now(code, reason)
+        self._websocket.scope["extensions"]["voiceagent_tts.close_now"](code, reason)
 
     @property
     def queued_bytes(self) -> int:
         """Bytes of audio and messages that wait to be sent, or for the client to read them."""
-        buffered_bytes: Callable[[], int]
-        buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]
         of_contexts = sum(each.queued_bytes for each in self.contexts.values())
-        return buffered_bytes() + self._answers_bytes + of_contexts
+        buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]()
+        return buffered_bytes + self._answers_bytes + of_contexts
 
     async def wait_for_room(self) -> None:
         """Wait while too much is unsent: the client does not read it."""
@@ -477,7 +474,7 @@ class SocketWriter:
 
 
 def add_socket(app: FastAPI, path: str, serve: Callable[..., Awaitable[None]]) -> None:
-    """Add a WebSocket path; a plain GET, as of a browser or curl, is answered with a hint."""
+    """Add a WebSocket path; a plain GET, which a browser sends, is answered with a hint."""
     app.websocket(path)(serve)
 
     @app.get(path, include_in_schema=False)
@@ -515,6 +512,7 @@ async def serve_socket(
     """
     try:
         spoken = dialect(auth.check(state, websocket.scope, query_key))
+        await websocket.receive()  # the handshake, when it is its turn
         if state.is_draining:
             raise draining_error()
         state.make_room(caller_of(websocket.scope))

@@ -1,1 +1,1 @@
-"""What can be set on a server, subject by subject. Knows no environment and no files."""
+"""The settings of a server by subject; `config` reads them from the environment and files."""

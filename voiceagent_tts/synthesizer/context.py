@@ -18,7 +18,8 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
@@ -79,6 +80,9 @@ _UNSPEAKABLE = (
     "expected letters or digits that this voice can speak in this language, got none; choose "
     "another voice or language"
 )
+
+OnSurplus = Callable[[int, Callable[[VoiceAgentError], None]], None]
+"""Receives a number of characters, and what ends the context if they are too many."""
 
 _log = structlog.get_logger(__name__)
 
@@ -187,8 +191,7 @@ class Context:
         make_words: makes the words where the engine does not report them; None where it does.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
-        on_surplus: receives the context and the characters by which new readings are longer than
-            their text; the caller may end the context.
+        on_surplus: receives the characters by which new readings are longer than their text.
         turns: says when the context may read text: all contexts together, `STEPS_AT_ONCE` steps in
             each iteration of the event loop; None for a context alone.
         owner: the owner whose turns the context takes.
@@ -204,7 +207,7 @@ class Context:
         on_event: Callable[[], None] | None,
         on_end: "Callable[[Context, ContextReport], None]",
         on_free: OnFree | None = None,
-        on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
+        on_surplus: OnSurplus | None = None,
         turns: Turns | None = None,
         owner: str = "",
         find_worker: FindWorker | None = None,
@@ -320,12 +323,10 @@ class Context:
         self._advance(now)
 
     def _read_step(self, now: float) -> None:
-        try:
+        with self._failing():  # its text may have been accepted long ago
             for part in self._intake.pop_parts(now):
                 self._speak(part, now)
             self._count_surplus()
-        except VoiceAgentError as error:  # its text may have been accepted long ago
-            self.fail(error)
 
     @property
     def _can_read(self) -> bool:
@@ -338,7 +339,8 @@ class Context:
         surplus = self._intake.surplus_chars - self._counted_surplus
         if surplus:
             self._counted_surplus += surplus
-            self._on_surplus(self, surplus)
+            if self._on_surplus is not None:
+                self._on_surplus(surplus, self.fail)
             self._intake.check_readings()
 
     def _continue_later(self, steps: int = 1) -> None:
@@ -350,12 +352,9 @@ class Context:
     def _continue(self) -> None:
         self._waits_for_turn = False
         now = time.monotonic()
-        try:
-            if self._can_read:
-                self._read_step(now)
-            self._read_on(now)
-        except Exception as error:
-            self.fail(VoiceAgentError.wrapping(error))
+        if self._can_read:
+            self._read_step(now)
+        self._read_on(now)
 
     def _speak(self, part: TextPart, now: float) -> None:
         if self.state >= ContextState.ENDED:
@@ -436,21 +435,22 @@ class Context:
                 underruns; None to go by the playout clock.
             waiting_text: text of the client that follows and was not pushed.
         """
-        if self.state is ContextState.CLOSED:
-            return
-        basis: CutBasis = "clock" if played_samples is None else "played_ms"
-        cut = self.cut(played_samples, waiting_text)
-        self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
-        self._events.clear()
-        self._error_code = None  # the client is not told of an earlier failure
-        self._events.put(ContextCancelled(cut, basis))
-        self._end("cancelled")
+        if self.state is not ContextState.CLOSED:
+            basis: CutBasis = "clock" if played_samples is None else "played_ms"
+            self._cancel(ContextCancelled(self.cut(played_samples, waiting_text), basis))
 
     def abandon(self) -> None:
         """Cancel the context of a client that has disconnected; sends no events; idempotent."""
         if self.state is not ContextState.CLOSED:
-            self.cancel()
+            self._cancel()
             self._close()
+
+    def _cancel(self, *answer: ContextCancelled) -> None:
+        self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
+        self._events.clear()
+        self._error_code = None  # the client is not told of an earlier failure
+        self._events.put(*answer)
+        self._end("cancelled")
 
     def fail(self, error: VoiceAgentError) -> None:
         """End with `error`; idempotent.
@@ -540,10 +540,10 @@ class Context:
         if self._milestones.first_sent_at is None:
             self._milestones.first_sent_at = now
         self._clock.send(samples, now)
-        if self._grant(now):
-            self._advance(now)
-        else:
-            self._set_timer(now)
+        with self._failing():
+            if self._grant(now):
+                self._advance(now)
+        self._set_timer(now)
 
     async def __aiter__(self) -> AsyncIterator[ContextEvent]:
         """Yield every event up to and including `ContextDone`; audio counts as sent when read."""
@@ -644,17 +644,15 @@ class Context:
     # After each step.
 
     def _advance(self, now: float) -> None:
-        try:
+        with self._failing():
             self._publish(now)
-        except Exception as error:
-            self.fail(VoiceAgentError.wrapping(error))
-        if self.state < ContextState.ENDED:
-            if self._flushes or self._spoken_flushes:
-                self._answer_flushes()
-            if self.state is ContextState.GENERATED and self._words.is_complete:
-                self._end(self._reason)
-        if self._events.is_held(self._granted_samples):
-            self._grant(now)
+            if self.state < ContextState.ENDED:
+                if self._flushes or self._spoken_flushes:
+                    self._answer_flushes()
+                if self.state is ContextState.GENERATED and self._words.is_complete:
+                    self._end(self._reason)
+            if self._events.is_held(self._granted_samples):
+                self._grant(now)
         if self._can_read:
             self._continue_later()
         self._set_timer(now)
@@ -719,14 +717,20 @@ class Context:
     def _on_timer(self) -> None:
         self._timer = None
         now = max(time.monotonic(), self._timer_at)  # the loop may call slightly early
-        try:
+        with self._failing():
             self._grant(now)
             if self.state < ContextState.ENDED:
                 self._intake.expire(now)  # speak text whose wait is over
                 if self._idle_at is not None and self._idle_at <= now:
                     self._reason = "idle"
                     self._finish()
-            self._read_on(now)
+        self._read_on(now)
+
+    @contextmanager
+    def _failing(self) -> Generator[None]:
+        """Turn any error in the block into the failure of the context, and of no other."""
+        try:
+            yield
         except Exception as error:
             self.fail(VoiceAgentError.wrapping(error))
 

@@ -87,7 +87,7 @@ class ContextFailed:
 class Milestones:
     """When a context reached its stages, as `time.monotonic()` seconds; None for those not reached.
 
-    Those of the engine are None also where the first audio was cached.
+    Milestones of the engine are also None where the first audio was cached.
     """
 
     opened_at: float  # the row was reserved

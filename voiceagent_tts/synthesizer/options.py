@@ -67,5 +67,5 @@ class ContextRequest:
     reads_ipa: bool = True  # whether the engine reads the IPA of pronunciations
     warnings: tuple[ContextWarned, ...] = ()  # sent to the client with the first text
     languages: tuple[str, ...] = ()
-    """Codes that the voice speaks; empty for a voice with a language of its own, which may be none
-    of those that are detected."""
+    """Codes that the voice speaks; empty for a voice with a language of its own, which may be one
+    that cannot be detected."""

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import math
@@ -16,13 +17,14 @@ from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam.commands import MAX_NATIVE_SPEED, MIN_NATIVE_SPEED, Feeding
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.synthesizer.context import STEPS_AT_ONCE, Context
+from voiceagent_tts.synthesizer.context import STEPS_AT_ONCE, Context, OnSurplus
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Turns
 from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.synthesizer.workers import (
     FindWorker,
+    OnFree,
     Supervisor,
     Worker,
     WorkerClient,
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from voiceagent_tts.text.entries import EntryMatcher
 
 OnEnd = Callable[[Context, ContextReport], None]
-OnSurplus = Callable[[Context, int], None]
 
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
@@ -191,8 +192,8 @@ class Synthesizer:
         options: ContextOptions,
         on_event: Callable[[], None] | None = None,
         on_end: OnEnd = lambda context, report: None,
-        on_free: Callable[[], None] | None = None,
-        on_surplus: OnSurplus = lambda context, chars: None,
+        on_free: OnFree | None = None,
+        on_surplus: OnSurplus | None = None,
         *,
         owner: str = "",
     ) -> Context:
@@ -251,15 +252,16 @@ class Synthesizer:
         if free[worker] > 0:
             return worker, request
         overflow = None if self._overflow is None else self._overflow.free_worker
-        if overflow is None or options.is_probe:
-            raise OverloadedError(
-                f"all {_rows(worker, options)} rows of this voice's engine are in use",
-                retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
-            )
-        voices = {name.casefold(): name for name in overflow.capabilities.voices}
-        name = voices.get(request.voice.name.casefold(), overflow.capabilities.voices[0])
-        voice = Voice(name, _OVERFLOW)
-        return overflow, self._resolve(options, voice, overflow.capabilities)
+        if overflow is not None and not options.is_probe:
+            voices = {name.casefold(): name for name in overflow.capabilities.voices}
+            name = voices.get(request.voice.name.casefold(), overflow.capabilities.voices[0])
+            voice = Voice(name, _OVERFLOW)
+            with contextlib.suppress(InvalidRequestError):  # the voice's own engine can serve it
+                return overflow, self._resolve(options, voice, overflow.capabilities)
+        raise OverloadedError(
+            f"all {_rows(worker, options)} rows of this voice's engine are in use",
+            retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
+        )
 
     def check(self, options: ContextOptions) -> ContextRequest:
         """Check options for a context that is opened later; return what its engine would receive.
@@ -301,10 +303,9 @@ class Synthesizer:
         found = self._resolve(request.options, voice, other)
         free = _free_rows(self._running(voice), found.options)
         most_free = max(free, key=free.__getitem__, default=None)
-        are_native = self._is_native(first) and self._is_native(other)
-        if most_free is None or free[most_free] <= 0:
-            return None
-        if not are_native or found.stretch != request.stretch:
+        is_alike = self._is_native(first) and self._is_native(other)
+        is_alike = is_alike and found.stretch == request.stretch
+        if not is_alike or most_free is None or free[most_free] <= 0:
             return None
         worker, _ = self._connect(most_free, found)
         return worker, found

@@ -22,7 +22,7 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
-from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
+from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.engine_kind import RUNG_VARIABLE, WorkerSpec
@@ -59,7 +59,7 @@ OnCancelled = Callable[[float], None]
 """Receives, for each cancel, the seconds until the worker had freed the row."""
 
 _CHECKS = 4  # for signs of life within the heartbeat timeout
-_LAST_MESSAGES_S = 10.0  # longest wait for those of an ended process; most take less than 1 s
+_LAST_MESSAGES_S = 10.0  # of an ended process; most arrive within 1 s
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 """Pauses between attempts to start a worker, each twice as long as the one before."""
 _MIN_LEAD_S = 0.2  # minimum lead: a shorter one is used up by timers and the delay of the resampler
@@ -646,7 +646,8 @@ class Supervisor:
         while True:
             try:
                 return await WorkerClient.start(self._spec, self._on_cancelled)
-            except EngineError as error:
-                _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
+            except Exception as error:  # the next attempt may succeed
+                problem = VoiceAgentError.wrapping(error).message
+                _log.error("worker_failed_to_start", engine=self._spec.engine, error=problem)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

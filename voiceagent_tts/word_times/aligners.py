@@ -1,7 +1,6 @@
 """One context's connections to aligner processes.
 
-`ContextAligners` has those that find the words of the context, and `AlignerHandle` is its
-connection to one of them.
+`AlignerHandle` is the connection to one process, and `ContextAligners` has those of the context.
 """
 
 import time

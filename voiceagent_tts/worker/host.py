@@ -5,14 +5,16 @@ reads end of file as soon as the parent dies.
 """
 
 import gc
+import logging
 import math
 import signal
 import sys
 import time
+import traceback
 
 import zmq
 
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import EngineError, VoiceAgentError
 from voiceagent_tts.garbage import give_back_memory
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.engine import Engine
@@ -28,6 +30,8 @@ _IDLE_S = 5.0
 """Time without a row after which freed memory goes back to the system."""
 _LINGER_MS = 1000
 """Longest time to send the last messages when the process ends."""
+
+_logger = logging.getLogger(__name__)
 
 
 def run(endpoint: str, make_engine: MakeEngine) -> int:
@@ -62,7 +66,7 @@ class _Host:
         self._idle_at: float | None = None  # when no row has been used for `_IDLE_S`
         self._engine: Engine | None = None  # once it steps
         self._spans: EngineSpans | None = None
-        self._fault: VoiceAgentError | None = None
+        self._fault: Exception | None = None
 
     def run(self, make_engine: MakeEngine) -> int:
         exporter = start_exporter()
@@ -81,9 +85,13 @@ class _Host:
             self._send(Failed(None, error.code, error.message))
             return 1
         except Exception as error:
-            # Only the type of the exception: its text may contain the client's words.
-            self._send(Failed(None, ErrorCode.ENGINE_ERROR, f"the engine raised {type(error)}"))
-            raise
+            self._fault, failure = error, EngineError.of("the engine", error)
+            self._send(Failed(None, failure.code, failure.message))
+            if self._engine is None:  # it was loading, and had received no text
+                raise
+            calls = "".join(traceback.format_tb(error.__traceback__))
+            _logger.error("%s\n%s", failure, calls)  # its own message may quote the spoken text
+            return 1
         finally:
             if exporter is not None:
                 exporter.close()
