@@ -158,7 +158,7 @@ def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> No
 def test_a_doubtful_first_segment_is_in_the_language_of_what_follows(
     text: str, rest: str, language: str
 ) -> None:
-    """A greeting or a name is not taken for a reply in its language; a certain one decides alone."""
+    """A greeting is not taken for a reply in its language; a certain segment decides alone."""
     assert detect_language(text, None, rest) == language
 
 
