@@ -11,19 +11,28 @@ import asyncio
 import enum
 import time
 from abc import ABC, abstractmethod
+from math import ceil
 from typing import Generic, TypeVar
 
 from voiceagent_tts.adapters.turn import Turn, TurnState, TurnWord
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.errors import EngineError
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
+    ContextRecord,
     timestamps_of,
 )
-from voiceagent_tts.protocol.messages import DoneMessage, WordsMessage
+from voiceagent_tts.protocol.messages import WordsMessage
 
+_ROUNDING_S = 0.001
+"""Time by which a timer may end too early."""
 _TurnT = TypeVar("_TurnT", bound=Turn)
+
+
+class SilentServerError(EngineError):
+    """The server owes audio, and has been silent for too long."""
 
 
 class Mark(enum.Enum):
@@ -40,7 +49,7 @@ Item = str | Mark | ClientEvent | Exception
 
 
 class Reply(ABC, Generic[_TurnT]):
-    """Speaks one turn. Each host has a subclass, which says what becomes of it.
+    """Speaks one turn; the subclass of each host says what becomes of it.
 
     Args:
         timeout_s: how long the server may be silent while it owes audio.
@@ -73,26 +82,38 @@ class Reply(ABC, Generic[_TurnT]):
         finally:
             self.turn.abandon_context()
 
+    def open(self, socket: ClientSocket) -> ContextRecord:
+        """Open a server context that speaks the rest; return its record.
+
+        Raises:
+            VoiceAgentError: the server accepts no context now, or an option is wrong.
+        """
+        self._opened_at_s = time.monotonic()
+        record = self.turn.open_context(socket, self.send, self._opened_at_s)
+        if self._answer_timeout_s is not None:
+            socket.send(socket.connection.ping())
+        return record
+
     # What a host does.
 
     @abstractmethod
-    async def connect(self) -> ClientSocket:
+    async def _connect(self) -> ClientSocket:
         """Return an open socket, or raise what prevents it."""
 
     @abstractmethod
-    async def play(self, pcm: bytes) -> None:
+    async def _play(self, pcm: bytes) -> None:
         """Play audio that has arrived, after all audio before it."""
 
     @abstractmethod
-    async def expect_words(self, words: list[WordTimestamp]) -> None:
+    async def _expect_words(self, words: list[WordTimestamp]) -> None:
         """Announce words whose times have arrived, ahead of playback."""
 
     @abstractmethod
-    async def add_words(self, words: list[TurnWord], *, is_broken_off: bool) -> None:
-        """Add words whose audio has begun to arrive; their context may have broken off with it."""
+    async def _add_words(self, words: list[TurnWord]) -> None:
+        """Add words whose audio has begun to arrive; without a record, their context has ended."""
 
     @abstractmethod
-    def wait_to_resume_s(self, error: Exception, *, has_audio: bool) -> float | None:
+    def _wait_to_resume_s(self, error: Exception, *, has_audio: bool) -> float | None:
         """Wait before the next attempt to speak the rest; None if `error` ends the turn.
 
         Args:
@@ -101,43 +122,31 @@ class Reply(ABC, Generic[_TurnT]):
         """
 
     @abstractmethod
-    async def end(self) -> None:
+    async def _end(self) -> None:
         """End the turn: all its text is spoken, or has no audio at all."""
 
     @abstractmethod
-    async def fail(self, error: Exception) -> None:
-        """End the turn in which `error` leaves text unspoken."""
+    async def _fail(self, error: Exception) -> None:
+        """End the turn of which `error` leaves text unspoken."""
 
     # The loop.
 
     async def _step(self) -> None:
         """Open a context for text that none speaks, end the turn, or receive the next item."""
-        if self.turn.record is None and self._resume_in_s == 0.0:
-            if self.turn.rest.strip():
-                return self.open(await self.connect())
-            if self.turn.state is TurnState.FINISHING:
-                await self.end()
-                self.turn.state = TurnState.COMPLETE
-                return None
-        await self._receive(await self._next())
-        return None
-
-    def open(self, socket: ClientSocket) -> None:
-        """Open a server context that speaks the rest.
-
-        Raises:
-            VoiceAgentError: the server accepts no context now, or an option is wrong.
-        """
-        self._opened_at_s = time.monotonic()
-        self.turn.open_context(socket, self.send, self._opened_at_s)
-        if self._answer_timeout_s is not None:
-            socket.send(socket.connection.ping())
+        is_idle = self.turn.record is None and self._resume_in_s == 0.0
+        if is_idle and self.turn.rest.strip():
+            self.open(await self._connect())
+        elif is_idle and self.turn.state is TurnState.FINISHING:
+            self.turn.state = TurnState.COMPLETE
+            await self._end()
+        elif (item := await self._next()) is not None:
+            await self._receive(item)
 
     async def _next(self) -> Item | None:
         """The next item of the inbox; None when it is time to resume.
 
         Raises:
-            TimeoutError: the server is silent for too long.
+            SilentServerError: the server is silent for too long.
         """
         wait_s = self._patience_s() if self.turn.record else self._resume_in_s or None
         try:
@@ -155,7 +164,7 @@ class Reply(ABC, Generic[_TurnT]):
         silent_s, timeout_s = self.turn.silent_s(now_s), self._timeout_s
         if self._answer_timeout_s is not None and self._is_unanswered:
             silent_s, timeout_s = now_s - self._opened_at_s, self._answer_timeout_s
-        return None if silent_s is None else max(0.0, timeout_s - silent_s)
+        return None if silent_s is None else _rounded(timeout_s - silent_s)
 
     @property
     def _is_unanswered(self) -> bool:
@@ -163,20 +172,20 @@ class Reply(ABC, Generic[_TurnT]):
 
     @property
     def _resume_in_s(self) -> float:
-        return max(0.0, self._resume_at_s - time.monotonic())
+        return _rounded(self._resume_at_s - time.monotonic())
 
-    def _give_up_on_silence(self) -> TimeoutError:
+    def _give_up_on_silence(self) -> SilentServerError:
         """Return the error of a silent server; a connection may be lost without a sign."""
         socket = self.turn.socket
-        is_silent = time.monotonic() - socket.received_at >= self._timeout_s
-        if is_silent if self._answer_timeout_s is None else self._is_unanswered:
+        is_lost = self._is_unanswered
+        if self._answer_timeout_s is None:
+            is_lost = _rounded(socket.received_at + self._timeout_s - time.monotonic()) == 0.0
+        if is_lost:
             socket.give_up("the server does not answer")
-        return TimeoutError("the server is silent")
+        return SilentServerError(f"no answer from the server for {ceil(self._timeout_s)} s")
 
-    async def _receive(self, item: Item | None) -> None:
+    async def _receive(self, item: Item) -> None:
         match item:
-            case None:
-                pass
             case str():
                 self.turn.append(item, time.monotonic())
             case Mark.FLUSH:
@@ -194,23 +203,26 @@ class Reply(ABC, Generic[_TurnT]):
         words = self.turn.receive(event, time.monotonic())
         match event:
             case ClientAudio():
-                await self.play(event.pcm)
+                await self._play(event.pcm)
             case WordsMessage():
-                await self.expect_words(self.turn.placed(timestamps_of(event)))
+                await self._expect_words(self.turn.placed(timestamps_of(event)))
             case _:
                 pass
-        is_broken_off = isinstance(event, DoneMessage) and event.reason == "limit"
-        await self.add_words(words, is_broken_off=is_broken_off)
+        await self._add_words(words)
 
     async def _break_off(self, error: Exception) -> None:
         """Abandon the context, if there is one, and speak the rest later, or fail."""
         has_audio = self.turn.context_samples > 0
         self.turn.abandon_context()
         if self.turn.record is not None:
-            await self.add_words(self.turn.break_off_context(), is_broken_off=True)
-        wait_s = self.wait_to_resume_s(error, has_audio=has_audio)
+            await self._add_words(self.turn.break_off_context())
+        wait_s = self._wait_to_resume_s(error, has_audio=has_audio)
         if wait_s is None:
             self.turn.state = TurnState.FAILED
-            await self.fail(error)
+            await self._fail(error)
         else:
             self._resume_at_s = time.monotonic() + wait_s
+
+
+def _rounded(wait_s: float) -> float:
+    return wait_s if wait_s > _ROUNDING_S else 0.0

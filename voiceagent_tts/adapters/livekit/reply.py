@@ -31,12 +31,12 @@ from voiceagent_tts.adapters.options import (
     open_options,
     unknown_options,
 )
-from voiceagent_tts.adapters.reply import Item, Reply
+from voiceagent_tts.adapters.reply import Item, Reply, SilentServerError
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnWord, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import OpenOptions, VoiceOptions
+from voiceagent_tts.protocol.client_connection import ContextRecord, OpenOptions, VoiceOptions
 from voiceagent_tts.protocol.messages import SampleRate
 
 _ANSWER_TIMEOUT_S = 2.0
@@ -155,29 +155,26 @@ class LiveKitReply(Reply[Turn]):
 
     # A server context.
 
-    async def connect(self) -> ClientSocket:
-        """Return the plugin's socket."""
+    async def _connect(self) -> ClientSocket:
         return await self._acquire()
 
-    def open(self, socket: ClientSocket) -> None:
+    def open(self, socket: ClientSocket) -> ContextRecord:
         """Open a server context, and announce it."""
-        super().open(socket)
-        record = self.turn.record
-        assert record is not None
+        record = super().open(socket)
         if record.context_id == self.turn.context_id and self._in_segment:
             self._emitter.start_segment(segment_id=record.context_id)
         # A private name that LiveKit's docstring offers to plugins: its traces list all contexts.
         self._emitter._note_provider_request_id(record.context_id)
         self._on_sent()
+        return record
 
-    async def _receive(self, item: Item | None) -> None:
+    async def _receive(self, item: Item) -> None:
         await super()._receive(item)
         self._playout.text = self.turn.text
 
     # Audio and words to LiveKit.
 
-    async def play(self, pcm: bytes) -> None:
-        """Pass audio on; the first one after the leading silence, and with the words so far."""
+    async def _play(self, pcm: bytes) -> None:
         was_audible = self.is_audible
         if not was_audible and self._options.leading_silence_ms:
             self._play_silence(self._options.leading_silence_ms)
@@ -194,18 +191,16 @@ class LiveKitReply(Reply[Turn]):
         self._playout.play(samples, time.monotonic())
         self._emitter.push(pcm)
 
-    async def expect_words(self, words: list[WordTimestamp]) -> None:
-        """Emit the words, and show them ahead of their audio, once the reply is audible."""
+    async def _expect_words(self, words: list[WordTimestamp]) -> None:
         self._on_words(self.turn.context_id, words)
         if self.is_audible:
             self._show_ahead(words)
 
-    async def add_words(self, words: list[TurnWord], *, is_broken_off: bool) -> None:
-        """Add words that may be heard; those that are not are heard when they are spoken again."""
+    async def _add_words(self, words: list[TurnWord]) -> None:
         self._playout.words += words
         for word in words:
             self._show_word(word.char_end, word.timestamp.later(word.context_start))
-        if is_broken_off:
+        if self.turn.record is None:
             self._forget_unheard()
 
     def _show_ahead(self, words: list[WordTimestamp]) -> None:
@@ -246,7 +241,7 @@ class LiveKitReply(Reply[Turn]):
         self._playout.forget_unheard()
         self.turn.returned_char_end = self._playout.char_end
 
-    def wait_to_resume_s(self, error: Exception, *, has_audio: bool) -> float | None:
+    def _wait_to_resume_s(self, error: Exception, *, has_audio: bool) -> float | None:
         """Wait as LiveKit's policy says; while the listener has audio left, no attempt counts."""
         if not has_audio and self._playout.left_s(time.monotonic()) == 0.0:
             self.turn.failures += 1
@@ -255,19 +250,17 @@ class LiveKitReply(Reply[Turn]):
             return None
         return self.turn.next_wait_s(_retry_after_s(error))
 
-    async def end(self) -> None:
-        """Show the rest of the text; without any audio, a reply is a failure to LiveKit."""
+    async def _end(self) -> None:
         if self.turn.text.strip() and not self.is_audible:
             self._play_silence(UNSPOKEN_MS)
         self._playout.is_complete = True
         self._show(len(self.turn.text), self._playout.samples, self._playout.samples)
 
-    async def fail(self, error: Exception) -> None:
-        """Raise `error` as LiveKit's, which retries replies without audio alone."""
+    async def _fail(self, error: Exception) -> None:
         reported = api_error(error, self.turn.context_id)
         reported.retryable = reported.retryable and not self.is_audible
         await self.end_audio()
-        raise reported from None  # a text of the server may quote what is spoken
+        raise reported from None  # the text of an unexpected one may quote what is spoken
 
 
 def _retry_after_s(error: APIError) -> float:
@@ -282,8 +275,10 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
             return error
         case aiohttp.ClientResponseError(status=status):
             return APIStatusError(refusal(status), status_code=status, request_id=request_id)
+        case SilentServerError():
+            return APITimeoutError("the server is silent")
         case TimeoutError():
-            return APITimeoutError(str(error) or "the server does not answer")
+            return APITimeoutError()
         case ConnectionLostError():
             return APIConnectionError(error.message)
         case VoiceAgentError():
