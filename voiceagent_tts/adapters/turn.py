@@ -1,9 +1,8 @@
 """`Turn`: one turn of an agent, spoken by one server context after another.
 
-When a context breaks off, the next one resumes the turn at the word that broke off. Both hosts use
-this module: it sends the turn's text, decides where to resume, when a word is heard and whether the
-server is silent, and translates each context's positions into the turn's. The hosts decide when to
-resume, and what happens to audio and words.
+When a context breaks off, the next one resumes the turn at the word that broke off. This module
+sends the turn's text, decides where to resume, when a word is heard and whether the server is
+silent, and translates each context's positions into the turn's. `adapters.reply` speaks a turn.
 
 Positions are samples at 24 kHz of the turn's audio and characters of the turn's text; those of a
 server context count from that context's start. Current times are arguments.

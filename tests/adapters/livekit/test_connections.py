@@ -35,7 +35,8 @@ from testbed.servers import StartServer, close_sockets, metric_value, until_metr
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.adapters.livekit.playout import Playout
-from voiceagent_tts.adapters.livekit.reply import Reply, ReplyInput, ReplyOptions
+from voiceagent_tts.adapters.livekit.reply import LiveKitReply, ReplyOptions
+from voiceagent_tts.adapters.reply import Mark
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.config import Settings
@@ -115,9 +116,9 @@ async def attempts_at_s(retry_interval_s: float) -> list[float]:
 
         emitter = AudioEmitter(label="test", dst_ch=aio.Chan[SynthesizedAudio]())
         options = ReplyOptions({}, SAMPLE_RATE_HZ, leading_silence_ms=0, output_latency_s=0.0)
-        reply = Reply(options, policy, emitter, connect, in_segment=True)
+        reply = LiveKitReply(options, policy, emitter, connect, in_segment=True)
         reply.send("one two three")
-        reply.send(ReplyInput.END)
+        reply.send(Mark.END)
         with mock.patch.object(time, "monotonic", loop.time), pytest.raises(APIError):
             await reply.speak()
         await socket.aclose()

@@ -503,14 +503,14 @@ def test_a_reply_that_begins_while_an_interruption_is_handled_is_one_utterance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In direct mode; the interruption ends a reply that has no text yet."""
-    stop = VoiceAgentTTSService._stop_turn
+    go_on = VoiceAgentTTSService._go_on_after_interruption
     begin, *rest = reply("a b. ", "c d. ", "e f.")
 
-    async def delayed(service: VoiceAgentTTSService, context_id: str) -> None:
-        await stop(service, context_id)
+    async def delayed(service: VoiceAgentTTSService) -> None:
         await service.queue_frame(begin)
+        await go_on(service)
 
-    monkeypatch.setattr(VoiceAgentTTSService, "_stop_turn", delayed)
+    monkeypatch.setattr(VoiceAgentTTSService, "_go_on_after_interruption", delayed)
     waiting: list[Frame] = [LLMFullResponseStartFrame(), InterruptionFrame()]
     acts = [(0.1, lambda talk, each=each: talk.push(each)) for each in [*waiting, *rest]]
     outcome = history(whole(6, end_s=1.0), *acts, (5.0, []), enable_direct_mode=True)
@@ -680,6 +680,23 @@ def test_a_reply_goes_on_behind_a_pause_of_the_llm(
     )
     outcome = history(script(spoken), *acts, text_aggregation_mode=mode)
     assert outcome.messages == [left] and not outcome.errors
+
+
+@pytest.mark.parametrize(("after_s", "left"), [(0.3, "d e"), (3.0, "d e f.")])
+def test_a_reply_goes_on_behind_an_utterance_in_a_long_pause_of_the_llm(
+    after_s: float, left: str
+) -> None:
+    """The server's context has ended for want of text; the message is cut as exactly."""
+    begin, *rest = frames_of("[|a b c. |d e f. |]")
+    acts = (
+        (0.0, [begin, rest.pop(0)]),
+        (8.0, [TTSSpeakFrame("x y z")]),
+        (3.0, rest),
+        interruption(after_s),
+        (1.0, []),
+    )
+    outcome = history(whole(3), *acts, first=[replace(whole(3), idles=True)])
+    assert outcome.messages == [f"a b c. x y z {left}"] and not outcome.errors
 
 
 @pytest.mark.parametrize("text", ["a b c. ", ""])

@@ -36,6 +36,7 @@ from testbed.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.adapters.pipecat.output import Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
+from voiceagent_tts.adapters.pipecat.speaking import PipecatReply
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
@@ -181,21 +182,21 @@ def test_text_that_arrives_while_a_context_ends_is_spoken(
 ) -> None:
     """The server has ended it, and a busy program has not read that, or is about to go on."""
     late, name = [end("d e f.")], "_add_words" if is_heard else "_receive_event"
-    method = getattr(VoiceAgentTTSService, name)
+    method = getattr(PipecatReply, name)
 
     async def run() -> list[str]:
         async with scripted(HALF, first=[replace(whole(3, end_s=0.3), idles=True)]) as talk:
 
-            async def delayed(service: Any, *args: Any) -> None:
-                has_ended = isinstance(args[0], DoneMessage) or (
-                    is_heard and service._turns[args[0]].record is None
+            async def delayed(spoken: PipecatReply, item: Any) -> None:
+                has_ended = isinstance(item, DoneMessage) or (
+                    is_heard and spoken.turn.record is None
                 )
                 if has_ended and late:
                     await talk.push(*late.pop())
                     await asyncio.sleep(0.05)
-                await method(service, *args)
+                await method(spoken, item)
 
-            monkeypatch.setattr(VoiceAgentTTSService, name, delayed)
+            monkeypatch.setattr(PipecatReply, name, delayed)
             await talk.say(begin("a b c. "))
             await asyncio.sleep(5.0)
             assert [text.split() for text in talk.server.texts] == [["a", "b", "c."],
@@ -352,9 +353,9 @@ def failing(function: Callable[..., Any], call: int) -> Callable[..., Any]:
     [
         (Output, "pop_due", 8, "let_frames_leave"),
         (Playout, "chunk_ended", 2, "receive_report"),
-        (PipecatTurn, "note_answer", 2, "receive_next_event"),
-        (PipecatTurn, "silent_s", 2, "check_for_silence"),
-        (PipecatTurn, "open_context", 2, "a turn that was resumed"),
+        (PipecatTurn, "note_answer", 2, "a turn"),
+        (PipecatTurn, "silent_s", 2, "a turn"),
+        (PipecatTurn, "open_context", 2, "a turn"),
     ],
 )
 def test_an_unexpected_error_costs_one_turn_at_most(

@@ -36,13 +36,14 @@ from yarl import URL
 
 from voiceagent_tts.adapters.livekit.playout import Listener, is_probe
 from voiceagent_tts.adapters.livekit.reply import (
-    Reply,
-    ReplyInput,
+    LiveKitReply,
     ReplyOptions,
     SampleRate,
     api_error,
 )
 from voiceagent_tts.adapters.options import check_positive, check_strings, checked_connection
+from voiceagent_tts.adapters.reply import Mark
+from voiceagent_tts.adapters.turn import WholeCharacters
 from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address, public_address
 from voiceagent_tts.client.transport import MAX_SERVER_MESSAGE_BYTES, Transport
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
@@ -349,7 +350,7 @@ class _ReplyStream:
     _conn_options: APIConnectOptions
     _acquire_time: float
     _connection_reused: bool
-    _reply: Reply | None = None
+    _reply: LiveKitReply | None = None
 
     async def _connect(self) -> ClientSocket:
         started, self._connection_reused = time.perf_counter(), self._plugin.is_connected
@@ -380,7 +381,7 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
         await self.aclose()
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        self._reply = reply = Reply(
+        self._reply = reply = LiveKitReply(
             self._options,
             self._conn_options,
             output_emitter,
@@ -405,13 +406,15 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
         if not self._is_probe:
             self._plugin.emit_words(context_id, words)
 
-    async def _send_input(self, reply: Reply) -> None:
+    async def _send_input(self, reply: LiveKitReply) -> None:
+        characters = WholeCharacters()
         async for item in self._input_ch:
             if isinstance(item, str):
-                reply.send(item)
+                reply.send(characters.add(item))
             elif not self._input_ch.closed:  # the end of the input comes with a flush, too
-                reply.send(ReplyInput.FLUSH)
-        reply.send(ReplyInput.END)
+                reply.send(Mark.FLUSH)
+        reply.send(characters.end())
+        reply.send(Mark.END)
 
 
 class ChunkedStream(_ReplyStream, tts.ChunkedStream):
@@ -428,11 +431,11 @@ class ChunkedStream(_ReplyStream, tts.ChunkedStream):
         await self.aclose()
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        self._reply = reply = Reply(
+        self._reply = reply = LiveKitReply(
             self._options, self._conn_options, output_emitter, self._connect
         )
         reply.send(self._input_text)
-        reply.send(ReplyInput.END)
+        reply.send(Mark.END)
         await reply.speak()
 
 

@@ -5,6 +5,7 @@ for it after all attempts have failed; a draining server finishes what it speaks
 """
 
 import asyncio
+import contextlib
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,9 +15,11 @@ from loguru import logger
 
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
+from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import ClientEvent
 
 _READY_TIMEOUT_S = 5.0
+_ACQUIRE_TIMEOUT_S = 1.0
 _SHORT_CONNECTION_S = 1.0
 _RECONNECT_WAIT_S = 0.25
 
@@ -57,8 +60,6 @@ class Connection:
     ) -> None:
         self.socket: ClientSocket | None = None
         """The open socket."""
-        self.is_ready = asyncio.Event()
-        """Whether contexts can be opened."""
         self.is_closed = False
         """Whether the service has disconnected; only the next pipeline connects again."""
         self._owner = owner
@@ -67,6 +68,7 @@ class Connection:
         self._attempts = attempts
         self._hooks = hooks
         self._sockets: weakref.WeakSet[ClientSocket] = weakref.WeakSet()  # also those that drain
+        self._is_ready = asyncio.Event()  # whether contexts can be opened
         self._is_unusable = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._has_given_up = False  # and logged it
@@ -77,10 +79,20 @@ class Connection:
         await self._try_to_connect(time.monotonic())
         self._begin_to_keep(self._attempts)
 
-    def request(self) -> None:
-        """Connect, with at least one attempt, unless attempts are being made or one succeeded."""
+    async def acquire(self) -> ClientSocket:
+        """Return the open socket; after all attempts to connect have failed, try again.
+
+        Raises:
+            ConnectionLostError: there is none after a moment.
+        """
         if not self.is_closed and (self._keeping is None or self._keeping.done()):
             self._begin_to_keep(max(1, self._attempts))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ACQUIRE_TIMEOUT_S):
+                await self._is_ready.wait()
+                if self.socket is not None:
+                    return self.socket
+        raise ConnectionLostError("no connection to the server")
 
     def _begin_to_keep(self, attempts: int) -> None:
         self._keeping = asyncio.create_task(self._keep(attempts), name="tts-connection")
@@ -106,7 +118,7 @@ class Connection:
         await asyncio.gather(*(socket.aclose() for socket in sockets))
 
     async def _leave(self) -> None:
-        self.is_ready.clear()
+        self._is_ready.clear()
         if self.socket is not None:
             self.socket = None
             await self._hooks.on_disconnected()
@@ -141,7 +153,7 @@ class Connection:
         self.socket, self._has_given_up = socket, False
         self._sockets.add(socket)
         self._is_unusable.clear()
-        self.is_ready.set()
+        self._is_ready.set()
         await self._hooks.on_connected(socket)
         return True
 
@@ -152,5 +164,5 @@ class Connection:
 
     def _note_unusable(self, socket: ClientSocket) -> None:
         if socket is self.socket:
-            self.is_ready.clear()
+            self._is_ready.clear()
             self._is_unusable.set()

@@ -80,9 +80,9 @@ from voiceagent_tts.adapters.pipecat.settings import (
     pop_settings,
     server_settings,
 )
-from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
+from voiceagent_tts.adapters.pipecat.speaking import PipecatReply, TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import CONTINUES, ClauseAggregator, joint, without_end
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
+from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.adapters.turn import TurnState, WholeCharacters, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
@@ -304,52 +304,56 @@ class VoiceAgentTTSService(TurnTTSService):
     async def on_turn_context_created(self, context_id: str) -> None:
         """Open the context while the LLM is still thinking, so that the server can prepare."""
         self._text_contexts[context_id] = context_id
-        if context_id in self._turns:
+        if context_id in self._replies or self._connection.is_closed:
             return  # the reply has started again before its end
-        turn = self._add_turn(context_id)
-        if self._connection.is_ready.is_set():
+        reply = self._add_reply(context_id)
+        if (socket := self._connection.socket) is not None:
             with contextlib.suppress(VoiceAgentError):  # the first text opens it again
-                self._open_context(turn)
+                reply.open(socket)
 
     @traced_tts
     async def _trace_text(self, text: str, context_id: str) -> None:
         """Pass the turn's text on to Pipecat's span: the decorator writes it there."""
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Send a piece of the turn's text; its audio arrives on the reader's task.
+        """Send a piece of the turn's text; its audio arrives by its own task.
 
         Text that comes after the pipeline's end is dropped.
         """
-        turn = self._turns.get(context_id) or self._add_turn(context_id)
-        if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            self._append_text(turn, self._space_before(turn, text) + text)
-            self._starts_text = False
-            getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
-            await self._trace_text(turn.text, context_id)
-            if not self._by_token:
-                await self.start_tts_usage_metrics(text)
+        if not self._connection.is_closed:
+            reply = self._replies.get(context_id) or self._add_reply(context_id)
+            if reply.turn.state is not TurnState.FAILED:
+                await self._append_text(reply, text)
         if self._text_context_id is None:
             # A whole text: Pipecat leaves its audio context open, which would hold back all others.
             await self.flush_audio(context_id)
         yield None  # no frames here: audio is queued when it arrives
 
-    def _space_before(self, turn: PipecatTurn, piece: str) -> str:
-        """What separates the turn's text so far from its next piece, which Pipecat has stripped."""
-        if self._piece is None or not turn.text or piece.startswith("\n"):
+    async def _append_text(self, reply: PipecatReply, text: str) -> None:
+        reply.append(self._space_before(reply.text, text) + text)
+        self._starts_text, context_id = False, reply.turn.context_id
+        getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
+        await self._trace_text(reply.text, context_id)
+        if not self._by_token:
+            await self.start_tts_usage_metrics(text)
+
+    def _space_before(self, text: str, piece: str) -> str:
+        """What separates a turn's `text` so far from its next piece, which Pipecat has stripped."""
+        if self._piece is None or not text or piece.startswith("\n"):
             return ""
-        text = self._piece.text
-        line_breaks = text[: len(text) - len(text.lstrip("\n"))]
+        whole = self._piece.text
+        line_breaks = whole[: len(whole) - len(whole.lstrip("\n"))]
         is_continuation = CONTINUES in self._piece.metadata
-        return line_breaks or ("" if is_continuation else joint(turn.text, piece))
+        return line_breaks or ("" if is_continuation else joint(text, piece))
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """End the text of a context."""
         context_id = context_id or self.get_active_audio_context_id()
-        turn = self._turns.get(context_id) if context_id else None
-        if turn is not None and turn.state in (TurnState.OPEN, TurnState.FAILED):
+        reply = self._replies.get(context_id) if context_id else None
+        if reply is not None and not reply.has_all_text:
+            reply.end_text()
             if self._by_token:
-                await self.start_tts_usage_metrics(turn.text)
-            await self._end_text(turn)
+                await self.start_tts_usage_metrics(reply.text)
 
     async def on_turn_context_completed(self) -> None:
         """End the turn on the server, even one without text.
@@ -361,12 +365,12 @@ class VoiceAgentTTSService(TurnTTSService):
         if context_id and self.audio_context_available(context_id):
             await self.flush_audio(context_id)
         elif context_id:
-            await self._stop_turn(context_id)
+            self._stop_reply(context_id)
 
-    def _add_turn(self, context_id: str) -> PipecatTurn:
-        turn = PipecatTurn(context_id, self._open_options(self.settings))
-        self._turns[context_id] = turn
-        return turn
+    def _add_reply(self, context_id: str) -> PipecatReply:
+        reply = PipecatReply(self, context_id, self._open_options(self.settings))
+        self._replies[context_id] = reply
+        return reply
 
     def _check(self, settings: TTSSettings) -> None:
         check_strings(model=settings.model)
@@ -398,7 +402,7 @@ class VoiceAgentTTSService(TurnTTSService):
             if self.audio_context_available(context_id):
                 await self.flush_audio(context_id)
             else:
-                await self._stop_turn(context_id)
+                self._stop_reply(context_id)
         return changed
 
     # Interruption, and the end of an audio context.
@@ -406,7 +410,7 @@ class VoiceAgentTTSService(TurnTTSService):
     async def on_audio_context_interrupted(self, context_id: str) -> None:
         """Cancel the context on the server at once."""
         self._words.pop(context_id, None)
-        await self._stop_turn(context_id)
+        self._stop_reply(context_id)
         await self.stop_all_metrics()
         await super().on_audio_context_interrupted(context_id)
 
@@ -482,10 +486,10 @@ class VoiceAgentTTSService(TurnTTSService):
         await self._aggregator.handle_interruption()
         await super().process_frame(frame, direction)
         if (going_on := self._text_context_id) is None:
-            self._text_contexts.clear()  # before the next `await`: a reply may begin during it
-        for context_id in self._turns.keys() - {going_on}:
+            self._text_contexts.clear()
+        for context_id in self._replies.keys() - {going_on}:
             if not self.audio_context_available(context_id):
-                await self._stop_turn(context_id)
+                self._stop_reply(context_id)
         await self._go_on_after_interruption()
 
     async def _forget_reply(self) -> None:
@@ -539,15 +543,6 @@ class VoiceAgentTTSService(TurnTTSService):
         while reports != self._playout.reports:
             reports = self._playout.reports
             await _yield_to_others()
-
-    async def remove_audio_context(self, context_id: str | None) -> None:
-        """End a context's queue, and mark the end of its audio there."""
-        turn = self._turns.pop(context_id, None) if context_id else None
-        if turn is not None:
-            await self._stop_resuming(turn.context_id)
-            await self._mark_audio_end(turn)
-            await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
-        await super().remove_audio_context(context_id)
 
     # Words out.
 

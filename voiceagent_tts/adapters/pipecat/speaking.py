@@ -1,16 +1,12 @@
-"""`TurnTTSService`: speaks turns through server contexts, and resumes those that break off.
+"""`TurnTTSService`: speaks turns in Pipecat's audio contexts, each by a `PipecatReply`.
 
-A turn is spoken by one server context. When that breaks off (the connection is lost, the engine
-dies, the server is silent or overloaded), another context speaks the rest, from the word that broke
-off, in the same audio context of Pipecat; text that arrives meanwhile belongs to the rest. The
-service retries while the listener has audio left to hear, and then for `response_timeout_s` of
-silence, or less if Pipecat has another service to fail over to. Then the turn fails. It fails at
-once if the request itself is wrong.
+A turn that breaks off resumes in the same audio context. The service retries while the listener has
+audio left to hear, and then for `response_timeout_s` of silence, or less if Pipecat has another
+service to fail over to. Then the turn fails. It fails at once if the request itself is wrong.
 """
 
 import asyncio
 import contextlib
-import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
@@ -18,7 +14,13 @@ from typing import Any, ParamSpec, get_args
 from uuid import uuid4
 
 from loguru import logger
-from pipecat.frames.frames import CancelFrame, EndFrame, ErrorFrame, TTSAudioRawFrame
+from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
+    ErrorFrame,
+    TTSAudioRawFrame,
+    TTSStoppedFrame,
+)
 from pipecat.processors.filters.function_filter import FunctionFilter
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.services.tts_service import TTSService
@@ -30,29 +32,18 @@ from voiceagent_tts.adapters.options import checked_connection
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, KeepAliveFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
+from voiceagent_tts.adapters.reply import Item, Mark, Reply
+from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, TurnWord, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
-from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import (
-    ClientAudio,
-    ClientEvent,
-    timestamps_of,
-)
-from voiceagent_tts.protocol.messages import (
-    DoneMessage,
-    ErrorMessage,
-    SampleRate,
-    WarningMessage,
-    WordsMessage,
-)
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientEvent, ContextRecord, OpenOptions
+from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, SampleRate, WarningMessage
 
-_CONNECT_WAIT_S = 1.0
-"""How long one attempt to open a context waits for the connection."""
 _FAILOVER_S = 1.0
 """How long the listener waits in silence until another service takes over."""
-_CHECK_INTERVAL_S = 0.5
-"""Time between two checks for turns whose server is silent."""
+_KEEP_ALIVE_INTERVAL_S = 0.5
+"""Time between two signs to Pipecat that a silent turn is not over."""
 _PAUSE_AFTER_ERROR_S = 0.1
 """Time from an unexpected error until a task goes on: the error may come again at once."""
 
@@ -72,6 +63,145 @@ would mute the bot for good because of one turn's voice or text."""
 
 
 _P = ParamSpec("_P")
+
+
+class PipecatReply(Reply[PipecatTurn]):
+    """Speaks a turn in one of Pipecat's audio contexts.
+
+    Attributes:
+        text: the text that has arrived so far.
+        has_all_text: whether no more text comes.
+    """
+
+    def __init__(self, service: "TurnTTSService", context_id: str, options: OpenOptions) -> None:
+        turn = PipecatTurn(context_id, options)
+        super().__init__(turn, timeout_s=service._response_timeout_s)
+        self.text = ""
+        self.has_all_text = False
+        self._service = service
+        self._is_audible = False
+        self._speaking: asyncio.Task[None] | None = None
+
+    def send(self, item: Item) -> None:
+        """Put an item into the inbox; the first one starts the task."""
+        super().send(item)
+        if self._speaking is None:
+            self._speaking = self._service.create_task(self.speak(), "speak")
+
+    def append(self, text: str) -> None:
+        """Append text."""
+        self.text += text
+        self.send(text)
+
+    def end_text(self) -> None:
+        """Mark the text as complete."""
+        self.has_all_text = True
+        self.send(Mark.END)
+
+    def stop(self) -> None:
+        """Cancel the server context at once, and play nothing more."""
+        self.turn.abandon_context()
+        if self._speaking is not None:
+            self._speaking.cancel()
+
+    # A server context.
+
+    async def _connect(self) -> ClientSocket:
+        self._note_broken_off()
+        return await self._service._connection.acquire()
+
+    def open(self, socket: ClientSocket) -> ContextRecord:
+        """Open a server context within Pipecat's span of this turn."""
+        with self._service._within_turn_span():
+            return super().open(socket)
+
+    # Audio and words to Pipecat.
+
+    async def _play(self, pcm: bytes) -> None:
+        if not self._is_audible:
+            self._is_audible = True
+            # Pipecat's own call waits for what plays before.
+            await self._service.stop_ttfb_metrics()
+        await self._queue(TTSAudioRawFrame(pcm, self._service._output_rate_hz, 1))
+
+    async def _queue(self, frame: TTSAudioRawFrame | TTSStoppedFrame) -> None:
+        frame.context_id = self.turn.context_id
+        await self._service.append_to_audio_context(frame.context_id, frame)
+
+    async def _expect_words(self, words: list[WordTimestamp]) -> None:
+        await self._service._call_event_handler("on_words", self.turn.context_id, words)
+
+    async def _add_words(self, words: list[TurnWord]) -> None:
+        # They follow their audio into the queue: there Pipecat can time them, and a word whose
+        # audio breaks off before it is audible is not committed.
+        await self._service._add_words(self.turn.context_id, self.turn.commit(words))
+
+    # The end of a context, and of the turn.
+
+    async def _receive_event(self, event: ClientEvent) -> None:
+        await super()._receive_event(event)
+        is_idle = isinstance(event, DoneMessage) and event.reason == "idle"
+        if is_idle and self._inbox.empty() and not (self.has_all_text or self.turn.rest.strip()):
+            self._service._move_text_from(self.turn.context_id)  # others may be played before it
+            self.end_text()
+
+    def _note_broken_off(self) -> float:
+        self.turn.broken_off_at_s = self.turn.broken_off_at_s or self._service._now_s()
+        return self.turn.broken_off_at_s
+
+    def _wait_to_resume_s(self, error: Exception, *, has_audio: bool) -> float | None:
+        """Wait while the listener has audio left to hear, or has not waited for too long yet."""
+        service = self._service
+        silent_since_s = max(self._note_broken_off(), service._playout_end_s)
+        is_patient = service._now_s() - silent_since_s < service._patience_s
+        if not (is_patient and isinstance(error, VoiceAgentError)):
+            return None
+        if not self.turn.can_resume(is_retryable=error.is_retryable):
+            return None
+        wait_s = self.turn.next_wait_s((error.retry_after_ms or 0) / 1000)
+        return min(wait_s, service._response_timeout_s)
+
+    async def _end(self) -> None:
+        if not self.turn.samples and self.turn.text.strip():
+            pcm = silence(UNSPOKEN_MS / 1000, self._service._output_rate_hz)
+            await self._queue(TTSAudioRawFrame(pcm, self._service._output_rate_hz, 1))
+        await self._close()
+
+    async def _fail(self, error: Exception) -> None:
+        if not isinstance(error, VoiceAgentError):
+            error = VoiceAgentError(_unexpected(error, "a turn"))
+        service = self._service
+        service._noise = self.turn.noise
+        await service.push_error(
+            f"{error.code}: {error.message}",
+            category=_CATEGORIES.get(error.code, ErrorCategory.UNKNOWN),
+            force_treat_as_permanent=service._may_fail_over,
+        )
+        if not self.has_all_text:
+            await self._mark_audio_end()
+        while not self.has_all_text:
+            await self._inbox.get()  # text that is not spoken
+        await self._close()
+
+    async def _close(self) -> None:
+        self._service._replies.pop(self.turn.context_id, None)
+        await self._mark_audio_end()
+        if self._is_open:
+            await self._queue(TTSStoppedFrame())
+            await self._service.remove_audio_context(self.turn.context_id)
+
+    async def _mark_audio_end(self) -> None:
+        if not self._is_open:
+            return
+        if not self.turn.samples:
+            await self._service.cancel_ttfb_metrics()  # Pipecat takes the mark for audio
+        end = AudioEndFrame(b"", self._service._output_rate_hz, 1)
+        end.has_unspoken_text = self.turn.state is TurnState.FAILED or not self.turn.samples
+        await self._queue(end)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._service.audio_context_available(self.turn.context_id)
 
 
 class TurnTTSService(TTSService):
@@ -99,12 +229,10 @@ class TurnTTSService(TTSService):
         self._place = public_address(address)
         self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
-        self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
         self._outage: int | str | type[Exception] | None = None  # kind of the error reported last
         self._served_at_s = 0.0  # when a server spoke last although no attempt to connect succeeded
-        self._tasks: list[asyncio.Task[None]] = []
-        self._turns: dict[str, PipecatTurn] = {}  # by audio context
-        self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
+        self._keeping_alive: asyncio.Task[None] | None = None
+        self._replies: dict[str, PipecatReply] = {}  # by audio context
         self._text_contexts: dict[str, str] = {}
         """The audio context of each text that has begun, by the one that Pipecat gave it first."""
         self._warned: set[str] = set()  # codes of the warnings that were logged
@@ -133,7 +261,7 @@ class TurnTTSService(TTSService):
 
     @property
     def _is_served(self) -> bool:
-        return any(turn.is_served for turn in self._turns.values())
+        return any(reply.turn.is_served for reply in self._replies.values())
 
     @property
     def _may_fail_over(self) -> bool:
@@ -154,8 +282,7 @@ class TurnTTSService(TTSService):
         """Connect, so that the first turn finds an open socket."""
         await super().setup(setup)
         self._tracing = setup.tracing_context
-        steps = self._receive_next_event, self._check_for_silence
-        self._tasks = [self._repeat(step) for step in steps]
+        self._keeping_alive = self._repeat(self._keep_audio_contexts)
         await self._connection.connect()
 
     def _repeat(self, step: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
@@ -197,11 +324,11 @@ class TurnTTSService(TTSService):
         await self._disconnect()
 
     async def _disconnect(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
+        for context_id in list(self._replies):
+            self._stop_reply(context_id)
+        if (task := self._keeping_alive) is not None:
+            self._keeping_alive = None
             await self.cancel_task(task)
-        await self._drop_turns()
-        if tasks:
             await self.stop_all_metrics()
         await self._connection.aclose()
 
@@ -244,144 +371,21 @@ class TurnTTSService(TTSService):
             )
 
     def _receive_other(self, event: ClientEvent) -> None:
-        if isinstance(event, ErrorMessage) and event.context_id is None:
-            self._events.put_nowait(event)
-
-    async def _receive_next_event(self) -> None:
-        await self._receive_event(await self._events.get())
-
-    # Text to the server.
-
-    def _append_text(self, turn: PipecatTurn, text: str) -> None:
-        turn.append(text, self._now_s())
-        if turn.record is None and turn.context_id not in self._resuming:
-            self._resume_turn(turn)
-
-    async def _end_text(self, turn: PipecatTurn) -> None:
-        if turn.state is TurnState.FAILED:
-            await self.remove_audio_context(turn.context_id)
-            return
-        turn.end_text(self._now_s())
-        if turn.record is None and turn.context_id not in self._resuming:
-            await self._complete_turn(turn)
-
-    def _open_context(self, turn: PipecatTurn) -> None:
-        """Open a server context that speaks the turn's rest.
-
-        Raises:
-            VoiceAgentError: the server accepts no context now, or an option is wrong.
-        """
-        if (socket := self._connection.socket) is None:
-            raise ConnectionLostError("no connection to the server")
-        with self._within_turn_span():
-            turn.open_context(socket, self._events.put_nowait, self._now_s())
-
-    async def _keep_audio_context(self, turn: PipecatTurn) -> None:
-        """Keep Pipecat from ending a silent turn as spoken."""
-        if self.audio_context_available(turn.context_id):
-            await self.append_to_audio_context(turn.context_id, KeepAliveFrame())
-
-    @contextlib.contextmanager
-    def _within_turn_span(self) -> Iterator[None]:
-        """Make Pipecat's span of this turn the current one; it passes spans by its own object."""
-        tracing = self._tracing
-        context = tracing and (tracing.get_turn_context() or tracing.get_conversation_context())
-        if context is None:
-            yield
-            return
-        from opentelemetry.context import attach, detach
-
-        token = attach(context)
-        try:
-            yield
-        finally:
-            detach(token)
-
-    # Audio and words from the server.
-
-    async def _receive_event(self, event: ClientEvent) -> None:
-        if isinstance(event, WarningMessage):
-            self._log_warning(event)
-        if (turn := self._turn_of(event)) is not None:
-            await self._receive_event_of(turn, event)
-        elif isinstance(event, ErrorMessage) and event.context_id is None:
-            await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
-
-    async def _receive_event_of(self, turn: PipecatTurn, event: ClientEvent) -> None:
-        is_first = not turn.samples
-        try:
-            words = turn.commit(turn.receive(event, self._now_s()))
-        except VoiceAgentError as error:
-            await self._recover_from(turn, error)
-            return
         match event:
-            case ClientAudio():
-                if is_first:
-                    await self.stop_ttfb_metrics()  # Pipecat's own call waits for what plays before
-                # Words follow their audio into the queue: there Pipecat can time them, and a word
-                # whose audio breaks off before it is audible is not committed.
-                await self._queue_audio(turn, event.pcm)
-            case WordsMessage():
-                placed = turn.placed(timestamps_of(event))
-                await self._call_event_handler("on_words", turn.context_id, placed)
-            case DoneMessage(reason="limit"):
-                await self._speak_on(turn, words)
-                return
-            case DoneMessage():
-                await self._finish_context(turn, words)
-                return
+            case ErrorMessage(context_id=None, message=message):
+                self.create_task(self.push_error(message, category=ErrorCategory.UNKNOWN))
+            case WarningMessage(code=code, message=message) if code not in self._warned:
+                self._warned.add(code)
+                logger.warning(f"{self}: {code}: {message}")
             case _:
                 pass
-        await self._add_words(turn.context_id, words)
 
-    def _log_warning(self, warning: WarningMessage) -> None:
-        if warning.code not in self._warned:
-            self._warned.add(warning.code)
-            logger.warning(f"{self}: {warning.code}: {warning.message}")
-
-    def _turn_of(self, event: ClientEvent) -> PipecatTurn | None:
-        context_id = getattr(event, "context_id", None)
-        turns = self._turns.values()
-        return next((turn for turn in turns if turn.is_spoken_by(context_id)), None)
-
-    async def _finish_context(self, turn: PipecatTurn, words: list[SpokenWord]) -> None:
-        turn.broken_off_at_s = None
-        if turn.rest.strip():  # text that was on its way when the server was idle, for example
-            # Before the next `await`: text that arrives during it must find the turn resuming, or
-            # it resumes the turn a second time.
-            self._resume_turn(turn)
-        elif not turn.samples and turn.text.strip():
-            words = await self._speak_nothing(turn)
-        await self._add_words(turn.context_id, words)
-        if not turn.rest.strip():  # no text has arrived during an `await` either
-            await self._complete_turn(turn)
-
-    async def _speak_nothing(self, turn: PipecatTurn) -> list[SpokenWord]:
-        """Commit a turn without letters and digits; Pipecat reports no audio at all as an error."""
-        await self._queue_audio(turn, silence(UNSPOKEN_MS / 1000, self._output_rate_hz))
-        return [SpokenWord(turn.text)]
-
-    async def _queue_audio(self, turn: PipecatTurn, pcm: bytes) -> None:
-        frame = TTSAudioRawFrame(pcm, self._output_rate_hz, 1, context_id=turn.context_id)
-        await self.append_to_audio_context(turn.context_id, frame)
-
-    async def _mark_audio_end(self, turn: PipecatTurn) -> None:
-        if not turn.samples:
-            await self.cancel_ttfb_metrics()  # Pipecat takes the mark for audio
-        end = AudioEndFrame(b"", self._output_rate_hz, 1, context_id=turn.context_id)
-        end.has_unspoken_text = turn.state is not TurnState.COMPLETE
-        await self.append_to_audio_context(turn.context_id, end)
-
-    async def _complete_turn(self, turn: PipecatTurn) -> None:
-        """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""
-        is_open = turn.state is TurnState.OPEN
-        if turn.samples > 0:
-            turn.state = TurnState.COMPLETE
-        if is_open:
-            self._move_text_from(turn.context_id)
-        if self.audio_context_available(turn.context_id):
-            await self.remove_audio_context(turn.context_id)
-        self._turns.pop(turn.context_id, None)
+    async def _keep_audio_contexts(self) -> None:
+        await asyncio.sleep(_KEEP_ALIVE_INTERVAL_S)
+        for context_id, reply in list(self._replies.items()):
+            # While its LLM pauses, a turn may end for Pipecat.
+            if reply.turn.awaits_audio and self.audio_context_available(context_id):
+                await self.append_to_audio_context(context_id, KeepAliveFrame())
 
     def create_context_id(self) -> str:
         """The audio context of the text that comes next; a new one outside of a reply."""
@@ -403,129 +407,30 @@ class TurnTTSService(TTSService):
             if current == context_id:
                 self._text_contexts[first] = str(uuid4())
 
-    # Resumption and failure.
+    @contextlib.contextmanager
+    def _within_turn_span(self) -> Iterator[None]:
+        """Make Pipecat's span of this turn the current one; it passes spans by its own object."""
+        tracing = self._tracing
+        context = tracing and (tracing.get_turn_context() or tracing.get_conversation_context())
+        if context is None:
+            yield
+            return
+        from opentelemetry.context import attach, detach
 
-    async def _recover_from(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
-        if turn.record is None:
-            return  # the turn was interrupted
-        turn.abandon_context()
-        await self._speak_on(turn, turn.commit(turn.break_off_context()), error)
-
-    async def _speak_on(
-        self, turn: PipecatTurn, words: list[SpokenWord], error: VoiceAgentError | None = None
-    ) -> None:
-        """Commit the last words of a context that broke off, and speak the rest, now or later."""
-        has_failed = error is not None and not error.is_retryable
-        if turn.rest.strip() or has_failed:
-            self._resume_turn(turn, error)  # before the next `await`, as in `_finish_context`
-        await self._add_words(turn.context_id, words)
-        if not turn.rest.strip() and not has_failed and turn.state is TurnState.FINISHING:
-            await self._complete_turn(turn)
-
-    def _resume_turn(self, turn: PipecatTurn, error: VoiceAgentError | None = None) -> None:
-        """Speak the turn's rest as soon as the server accepts it; `error` broke the turn off."""
-        turn.broken_off_at_s = turn.broken_off_at_s or self._now_s()
-        self._resuming[turn.context_id] = self.create_task(self._speak_rest(turn, error))
-
-    async def _speak_rest(self, turn: PipecatTurn, error: VoiceAgentError | None) -> None:
+        token = attach(context)
         try:
-            error = await self._open_again(turn, error)
-        except Exception as unexpected:
-            error = VoiceAgentError(_unexpected(unexpected, "a turn that was resumed"))
-        del self._resuming[turn.context_id]
-        if error is not None:
-            await self._fail_turn(turn, error)
-
-    async def _open_again(
-        self, turn: PipecatTurn, error: VoiceAgentError | None
-    ) -> VoiceAgentError | None:
-        wait_s = 0.0
-        while error is None or self._may_resume(turn, error):
-            if error is not None:
-                wait_s = turn.next_wait_s((error.retry_after_ms or 0) / 1000)
-            await self._keep_audio_context(turn)
-            await asyncio.sleep(min(wait_s, self._response_timeout_s))
-            error = await self._try_to_open(turn)
-            if error is None:
-                return None
-        return error
-
-    def _may_resume(self, turn: PipecatTurn, error: VoiceAgentError) -> bool:
-        """Whether the listener has audio left to hear, or has not waited for too long yet."""
-        assert turn.broken_off_at_s is not None
-        silent_s = self._now_s() - max(turn.broken_off_at_s, self._playout_end_s)
-        is_patient = silent_s < self._patience_s
-        return is_patient and turn.can_resume(is_retryable=error.is_retryable)
+            yield
+        finally:
+            detach(token)
 
     @property
     def _patience_s(self) -> float:
         """How long the listener waits in silence until a turn fails."""
         return _FAILOVER_S if self._may_fail_over else self._response_timeout_s
 
-    async def _try_to_open(self, turn: PipecatTurn) -> VoiceAgentError | None:
-        """Open a server context for the rest; returns the error that prevented it, if any."""
-        self._connection.request()
-        try:
-            async with asyncio.timeout(_CONNECT_WAIT_S):
-                await self._connection.is_ready.wait()
-            self._open_context(turn)
-            await self._keep_audio_context(turn)
-        except TimeoutError:
-            return ConnectionLostError("no connection to the server")
-        except VoiceAgentError as error:
-            return error
-        return None
-
-    async def _fail_turn(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
-        has_all_text = turn.state is TurnState.FINISHING
-        turn.state, self._noise = TurnState.FAILED, turn.noise
-        category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
-        await self.push_error(
-            f"{error.code}: {error.message}",
-            category=category,
-            force_treat_as_permanent=self._may_fail_over,
-        )
-        if not self.audio_context_available(turn.context_id):
-            return
-        if has_all_text:
-            await self.remove_audio_context(turn.context_id)
-        else:
-            await self._mark_audio_end(turn)
-
-    async def _stop_resuming(self, context_id: str) -> None:
-        resuming = self._resuming.pop(context_id, None)
-        if resuming is not None:
-            await self.cancel_task(resuming)
-
-    async def _stop_turn(self, context_id: str) -> None:
-        turn = self._turns.pop(context_id, None)
-        if turn is None:
-            return
-        turn.abandon_context()
-        turn.record = None
-        await self._stop_resuming(context_id)
-
-    async def _drop_turns(self) -> None:
-        for context_id in list(self._resuming):
-            await self._stop_resuming(context_id)
-        self._turns.clear()
-
-    async def _check_for_silence(self) -> None:
-        await asyncio.sleep(_CHECK_INTERVAL_S)
-        now_s = self._now_s()
-        for turn in list(self._turns.values()):
-            # The last word may still grow, and the LLM pause.
-            if turn.awaits_audio or turn.context_id in self._resuming:
-                await self._keep_audio_context(turn)
-            silent_s = turn.silent_s(now_s)
-            if silent_s is not None and silent_s > self._response_timeout_s:
-                await self._recover_from_silence(turn, silent_s)
-
-    async def _recover_from_silence(self, turn: PipecatTurn, silent_s: float) -> None:
-        if time.monotonic() - turn.socket.received_at > self._response_timeout_s:
-            turn.socket.give_up("the server is silent")  # a loss without a sign
-        error = EngineError(f"no answer from the server for {silent_s:.0f} s")
-        await self._recover_from(turn, error)
+    def _stop_reply(self, context_id: str) -> None:
+        if (reply := self._replies.pop(context_id, None)) is not None:
+            reply.stop()
 
 
 def _kind_of(error: Exception) -> int | str | type[Exception]:

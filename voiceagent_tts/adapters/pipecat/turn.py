@@ -105,9 +105,9 @@ class PipecatTurn(Turn):
 
     @property
     def awaits_audio(self) -> bool:
-        """Whether a server context has words whose audio has not begun to arrive, or no audio."""
+        """Whether there are words whose audio has not begun to arrive, or a context without any."""
         if self.record is None:
-            return False
+            return not self.is_over and bool(self.rest.strip())
         return not self.samples or is_spoken(self.text[self.voiced_char_end :])
 
     def close_context(self, char_end: int) -> None:
