@@ -105,6 +105,19 @@ def test_say_writes_words_as_subtitles(
     assert times == sorted(times)
 
 
+async def test_a_file_has_the_times_that_were_found_at_the_end(
+    start_server: StartServer, command: Command, tmp_path: Path
+) -> None:
+    """Where an aligner finds the words, the first of them leave the server by an estimate."""
+    server = await start_server(throttle={"without_words": True}, aligner="online")
+    argv = ("say", TEXT, "--words", "a.json", "--url", server.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "a.json").read_text())["words"]
+    assert [word["word"] for word in words] == WORDS
+    assert all(word["exact"] and word["end_s"] > word["start_s"] for word in words)
+
+
 async def test_say_speaks_standard_input_as_it_comes(
     server: RunningServer, command: Command, tmp_path: Path
 ) -> None:

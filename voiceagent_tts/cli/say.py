@@ -131,7 +131,7 @@ async def _speak(
 async def _receive(
     context: ClientContext, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> ReceivedSpeech:
-    pcm, words, reason, provenance = bytearray(), list[WordTimestamp](), "", None
+    pcm, reason, provenance = bytearray(), "", None
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(
@@ -145,7 +145,6 @@ async def _receive(
                     if loudspeaker is not None:
                         await loudspeaker.play(event.pcm)
                 case WordTimestamp():
-                    words.append(event)
                     window.mark_generated(event.word.char_end)
                 case WarningMessage():
                     console.print(
@@ -156,10 +155,10 @@ async def _receive(
                 case _:
                     pass
             seconds = len(pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
-            bar.update(task, description=f"{len(words)} words, {seconds:.1f} s of sound")
+            bar.update(task, description=f"{len(context.words)} words, {seconds:.1f} s of sound")
         if loudspeaker is not None:
             await loudspeaker.finish()
-    return ReceivedSpeech(bytes(pcm), tuple(words), reason, provenance)
+    return ReceivedSpeech(bytes(pcm), tuple(context.words), reason, provenance)
 
 
 def _write_files(request: SayRequest, spoken: ReceivedSpeech, filters: list[FileFilter]) -> None:

@@ -60,6 +60,18 @@ async def test_every_text_becomes_sound_and_words(
     assert len(list((tmp_path / "wavs").iterdir())) == 6
 
 
+async def test_words_have_the_times_that_were_found_at_the_end(
+    texts: Path, start_server: StartServer, command: Command, tmp_path: Path
+) -> None:
+    """Where an aligner finds the words, the first of them leave the server by an estimate."""
+    server = await start_server(throttle={"without_words": True}, aligner="online")
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "wavs" / "one.json").read_text())["words"]
+    assert all(word["exact"] and word["end_s"] > word["start_s"] for word in words)
+
+
 @pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("ogg", "OGG")])
 def test_sound_has_the_format_asked_for(
     name: str,

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -298,7 +298,7 @@ class _Section:
     """Audio and words of one section, on its own clock."""
 
     pcm: bytearray = field(default_factory=bytearray)
-    words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
+    words: Sequence[WordTimestamp] = ()
     provenance: ProvenanceFields | None = None
 
 
@@ -390,31 +390,34 @@ class _ChapterSpeaker:
 
     async def _speak(self, text: str) -> _Section:
         request, section, counted, reason = self._request, _Section(), 0, ""
+        opening = self._client.open(
+            voice=request.voice,
+            language=request.language,
+            instruct=request.instruct,
+            speed=request.speed,
+            seed=0,
+            lexicon=request.lexicon,
+            max_lead_s=0,
+            priority="batch",
+        )
         try:
-            async for event in self._client.say(
-                text,
-                voice=request.voice,
-                language=request.language,
-                instruct=request.instruct,
-                speed=request.speed,
-                seed=0,
-                lexicon=request.lexicon,
-                max_lead_s=0,
-                priority="batch",
-            ):
-                match event:
-                    case ClientAudio():
-                        section.pcm += event.pcm
-                    case WordTimestamp():
-                        section.words.append(event)
-                        self._add_chars(event.word.char_end - counted)
-                        counted = event.word.char_end
-                    case WarningMessage():
-                        self._warnings[event.code] = event.message
-                    case DoneMessage():
-                        reason, section.provenance = event.reason, event.provenance
-                    case _:
-                        pass
+            async with await opening as context:
+                await context.send_text(text)
+                await context.end()
+                async for event in context:
+                    match event:
+                        case ClientAudio():
+                            section.pcm += event.pcm
+                        case WordTimestamp():
+                            self._add_chars(event.word.char_end - counted)
+                            counted = event.word.char_end
+                        case WarningMessage():
+                            self._warnings[event.code] = event.message
+                        case DoneMessage():
+                            reason, section.provenance = event.reason, event.provenance
+                        case _:
+                            pass
+                section.words = context.words
             if reason != "complete":
                 raise EngineError(f"the server ended a text early ({reason})")
         except BaseException:
