@@ -75,7 +75,10 @@ async def say_text(request: SayRequest) -> None:
     check_words_path(request.words)
     filters = [] if request.output is None else file_filters()
     loudspeaker = Loudspeaker.open() if _plays(request) else None
-    async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
+    async with (
+        websocket_url(request.url, request.options.get("voice")) as url,
+        TTSClient(url, request.api_key) as client,
+    ):
         lead = VoiceOptions(max_lead_s=None if loudspeaker else 0)
         context = await client.open(**{**request.options, **lead})
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)

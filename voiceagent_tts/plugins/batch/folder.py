@@ -145,7 +145,7 @@ async def speak_folder(request: BatchRequest) -> bool:
     _make_folder(request.output)
     if texts:
         async with (
-            websocket_url(request.url) as url,
+            websocket_url(request.url, request.voice) as url,
             TTSClient(url, request.api_key) as client,
         ):
             await _speak_texts(request, client, texts, report)
