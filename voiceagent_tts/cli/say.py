@@ -165,17 +165,20 @@ async def _receive(
 
 
 def _write_files(request: SayRequest, spoken: ReceivedSpeech, filters: list[FileFilter]) -> None:
-    if request.output is not None:
-        write_audio(request.output, spoken.pcm, filters, spoken.provenance)
-    if request.words is not None:
-        write_words(request.words, spoken.words)
     names = " and ".join(str(path) for path in (request.output, request.words) if path)
+    if spoken.pcm and request.output is not None:
+        write_audio(request.output, spoken.pcm, filters, spoken.provenance)
+    if spoken.pcm and request.words is not None:
+        write_words(request.words, spoken.words)
     count = len(spoken.words)
     report = f"{spoken.seconds:.1f} s of sound, {count} word{'s' * (count != 1)}"
     if spoken.reason != "complete":
         why = _EARLY_ENDS.get(spoken.reason, f"reason {spoken.reason}")
         raise InvalidRequestError(f"the server stopped early, after {report}: {why}")
-    if names:
+    if not spoken.pcm:
+        unwritten = f"; not written: {names}" if names else ""
+        sys.stderr.write(f"nothing in the text is said{unwritten}\n")
+    elif names:
         sys.stderr.write(f"{names}: {report}\n")
 
 

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from voiceagent_tts.cli.files import (
-    SILENT_SAMPLE,
     FileFilter,
     file_filters,
     filtered,
@@ -102,6 +101,14 @@ class _Report:
     warnings: dict[str, str] = field(default_factory=dict[str, str])
     """The server's warnings, by code."""
 
+    def add(self, chapter: Chapter, sound_s: float) -> None:
+        """Count a text that was sent to the server: without sound, it has nothing to speak."""
+        if sound_s:
+            self.spoken += 1
+            self.sound_s += sound_s
+        else:
+            self.skipped.append(f"{chapter.source}: nothing in it is said")
+
     def write(self) -> None:
         for message in self.warnings.values():
             sys.stderr.write(f"warning: {message}\n")
@@ -133,7 +140,7 @@ async def speak_folder(request: BatchRequest) -> bool:
     """Speak every unfinished text of the folder.
 
     Returns:
-        False if a text was skipped: unreadable, or not UTF-8.
+        False if a text was skipped: unreadable, not UTF-8, or with nothing to speak.
 
     Raises:
         InvalidRequestError: there is no text, two texts have one output file, a file cannot be
@@ -258,9 +265,9 @@ async def _speak_texts(
                     _ChapterSpeaker(request, client, report.warnings, add_chars)
                 ) as speaker:
                     await speaker.speak(text)
-                    speaker.write(chapter, filters)
-                report.spoken += 1
-                report.sound_s += speaker.samples / SAMPLE_RATE_HZ
+                    if speaker.samples:
+                        speaker.write(chapter, filters)
+                report.add(chapter, speaker.samples / SAMPLE_RATE_HZ)
                 add_chapter()
 
         try:
@@ -356,8 +363,6 @@ class _ChapterSpeaker:
         Raises:
             InvalidRequestError: a file cannot be written; no partial file remains.
         """
-        if not self.samples:
-            write_samples(self._file, SILENT_SAMPLE)
         self._file.close()  # writes what is missing of the file's header and end
         _make_folder(chapter.audio.parent)
         if chapter.words is not None:
