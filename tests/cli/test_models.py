@@ -154,6 +154,13 @@ async def test_without_a_hub_the_line_says_what_to_do(
     )
 
 
+async def test_a_forced_aligner_that_is_not_here_names_its_command(run: Command) -> None:
+    """`serve` does not download it by itself; the line can be copied."""
+    outcome = await run("serve", "--port", "0", "--engine", "espeak", "--aligner", "forced")
+    assert outcome.status == 1
+    assert f"try `voiceagent-tts models download {ALIGNER_ID}`" in outcome.errors
+
+
 def test_models_are_listed_without_the_hubs_client(
     command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
