@@ -347,7 +347,9 @@ async def test_the_local_cut_goes_by_the_final_times(small_server: SmallServer) 
         final = WordList.of([one, two.later(WORD_SAMPLES // 2)])
         done = peer.connection.done(context.context_id, "complete", chars=7, words_final=final)
         await peer.send(done)
+        assert context.words == [one, two]
         await _events(context)
+        assert context.words == [one, two.later(WORD_SAMPLES // 2)]
         assert context.cut_locally(100).text_spoken == "one"
         assert context.cut_locally(125).text_spoken == "one two"
 

@@ -8,6 +8,7 @@ continues where it stopped.
 import hashlib
 import importlib
 import importlib.util
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -143,10 +144,26 @@ def download_model(wanted: ModelId, source: Source = "hf") -> Path:
     except (CheckpointError, ModuleNotFoundError):  # the command line names a package's extra
         raise
     except Exception as error:  # each client raises the errors of its own HTTP library
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise CheckpointError(
-            f"{wanted.repo}: not on this machine, and the download failed: {reason}"
-        ) from error
+        raise failed_download(wanted.repo, error, source) from error
+
+
+def failed_download(what: str, error: Exception, source: Source = "hf") -> CheckpointError:
+    """What to raise for an error of a hub's client: what failed, why, and what to do next."""
+    line = next(iter(str(error).splitlines()), "")
+    reason = line.removeprefix("Got: ").rstrip(".") or type(error).__name__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403, 404):
+        advice = "check the name, and set HF_TOKEN for a model whose terms you have accepted"
+    elif source == "hf":
+        advice = (
+            "try again with a network, set HF_ENDPOINT to a mirror, or copy the folder HF_HOME of "
+            f"a machine that has the files to {huggingface_client().constants.HF_HOME}"
+        )
+    else:
+        advice = "try again with a network, or copy the cache of a machine that has the files"
+    return CheckpointError(
+        f"{what}: not on this machine, and the download failed: {reason}; {advice}"
+    )
 
 
 def check_files(folder: Path, progress: Progress = lambda done, total: None) -> None:
@@ -183,21 +200,34 @@ def _digest(blob: Path) -> str:
         return hashlib.file_digest(content, lambda: kind(header)).hexdigest()
 
 
-def _from_huggingface(wanted: ModelId) -> Path:
-    from huggingface_hub import snapshot_download
+def huggingface_client() -> Any:
+    """Return the package `huggingface_hub`, whose warnings go where the program's log goes.
 
-    return Path(snapshot_download(wanted.repo, **wanted.selection))
+    It writes them itself, and would do so a second time in a program with a log.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    import huggingface_hub.constants
+    import huggingface_hub.errors
+    import huggingface_hub.utils
+
+    if logging.getLogger().handlers:
+        logging.getLogger(huggingface_hub.__name__).handlers.clear()
+    return huggingface_hub
+
+
+def _from_huggingface(wanted: ModelId) -> Path:
+    return Path(huggingface_client().snapshot_download(wanted.repo, **wanted.selection))
 
 
 def _stored_by_huggingface(wanted: ModelId) -> Path | None:
     if importlib.util.find_spec("huggingface_hub") is None:
         return None
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
+    client = huggingface_client()
     try:
-        folder = snapshot_download(wanted.repo, local_files_only=True, **wanted.selection)
-    except (LocalEntryNotFoundError, ValueError):
+        folder = client.snapshot_download(wanted.repo, local_files_only=True, **wanted.selection)
+    except (client.errors.LocalEntryNotFoundError, ValueError):
         return None
     return Path(folder)
 

@@ -158,6 +158,29 @@ def test_say_tells_what_speaks(
     assert said.errors.count("voice: espeak-ng, which sounds like a robot; ") == 1
 
 
+@pytest.mark.parametrize("command", ["say", "batch"])
+def test_a_voice_without_its_files_is_told_from_an_unknown_one(
+    command: str,
+    command_here: CommandHere,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The line names the engine, and the command that brings the files."""
+    monkeypatch.setattr("voiceagent_tts.kokoro.published.is_installed", lambda: True)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "one.txt").write_text("Bonjour.")
+    what = ("Bonjour.", "-o", "a.wav") if command == "say" else ("texts", "-o", "wavs")
+    missing = command_here(command, *what, "--voice", "FF_siwis")
+    assert missing.status == 1
+    assert missing.errors.splitlines()[-1] == (
+        "voiceagent-tts: FF_siwis is a voice of kokoro whose files are not on this machine; "
+        "`voiceagent-tts models download kokoro` gets them"
+    )
+    unknown = command_here(command, *what, "--voice", "siwis")
+    assert "expected the name of a voice, got 'siwis'" in unknown.errors
+
+
 def test_serve_pocket_without_files_or_a_network_is_one_clear_line(
     command_here: CommandHere, cache: Path
 ) -> None:

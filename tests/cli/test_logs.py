@@ -25,8 +25,8 @@ raise SystemExit(main())
 """
 
 
-def run(code: str) -> list[str]:
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+def run(code: str, *argv: str) -> list[str]:
+    result = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, check=False)
     return result.stderr.decode().splitlines()
 
 
@@ -62,3 +62,22 @@ def test_a_clients_name_does_not_control_a_terminal() -> None:
     assert len(lines) == 3
     assert all(line.isprintable() for line in lines)
     assert all("\\x1b[2J" in line for line in (lines[0], lines[2]))
+
+
+DOWNLOADS = r"""
+import logging, sys
+from voiceagent_tts.cli.logs import configure_logs
+from voiceagent_tts.hub import huggingface_client
+
+if sys.argv[1:]:
+    configure_logs(is_json=False)
+huggingface_client()
+logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s")
+"""
+
+
+@pytest.mark.parametrize("argv", [[], ["with a log"]])
+def test_a_warning_of_the_hubs_client_is_written_once(argv: list[str]) -> None:
+    """In a program with a log as a line of it."""
+    (line,) = run(DOWNLOADS, *argv)
+    assert line.endswith("Retrying in 1s") and ("warning" in line) == bool(argv)

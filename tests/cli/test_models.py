@@ -10,7 +10,7 @@ import pytest
 from testbed.command_line import Command, CommandHere, Outcome
 from testbed.local_hub import Hub, commit_of, serving
 from voiceagent_tts.hibari.published import published_voices
-from voiceagent_tts.hub import PUBLISHED
+from voiceagent_tts.hub import ALIGNER_ID, PUBLISHED
 from voiceagent_tts.kokoro import published as kokoro
 from voiceagent_tts.plugins.pocket.published import LANGUAGE_MODELS
 
@@ -107,7 +107,7 @@ async def test_a_damaged_file_is_found_and_brought_again(run: Command, hub: Hub)
     [
         (
             ("models", "download", "Qwen/no-such"),
-            "Qwen/no-such: not on this machine, and the download failed",
+            "check the name, and set HF_TOKEN for a model whose terms you have accepted",
         ),
         (("models", "download", "no id"), "expected the folder of a model, or an id such as"),
         (("models", "download", BASE, "--source", "ftp"), "expected hf or modelscope; got ftp"),
@@ -123,6 +123,42 @@ async def test_what_cannot_be_had_is_one_line(
     outcome = await run(*argv)
     assert (outcome.status, outcome.output) == (1, "")
     assert sentence in outcome.errors and "Traceback" not in outcome.errors
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("models", "download", BASE),
+        ("models", "download", "kokoro"),
+        ("models", "download", "english"),
+        ("serve", "--port", "0", "--engine", "kokoro"),
+        ("serve", "--port", "0", "--model", BASE),
+        ("serve", "--port", "0", "--aligner-model", ALIGNER_ID),
+        ("verify", "--model", BASE),
+        ("finetune", "prepare", "texts", "-o", "data"),
+    ],
+    ids=" ".join,
+)
+async def test_without_a_hub_the_line_says_what_to_do(
+    run: Command, argv: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The same of every model: where its files may come from, and the folder they belong in."""
+    (tmp_path / "texts").mkdir()
+    outcome = await run(*argv, HF_HUB_OFFLINE="1")
+    assert (outcome.status, outcome.output) == (1, "")
+    told = " ".join(outcome.errors.split())
+    assert ": not on this machine, and the download failed: " in told
+    assert told.endswith(
+        "; try again with a network, set HF_ENDPOINT to a mirror, or copy the folder HF_HOME of a "
+        f"machine that has the files to {tmp_path / 'cache'}"
+    )
+
+
+async def test_a_forced_aligner_that_is_not_here_names_its_command(run: Command) -> None:
+    """`serve` does not download it by itself; the line can be copied."""
+    outcome = await run("serve", "--port", "0", "--engine", "espeak", "--aligner", "forced")
+    assert outcome.status == 1
+    assert f"try `voiceagent-tts models download {ALIGNER_ID}`" in outcome.errors
 
 
 def test_models_are_listed_without_the_hubs_client(

@@ -37,6 +37,23 @@ async def test_words_and_cuts_come_on_top_of_an_upstream(
     assert metrics['tts_worker_upstream_requests_total{worker="openai"}'] >= 0
 
 
+async def test_sentences_are_as_far_apart_as_without_an_upstream(
+    served: ServerProcess, start_server: StartServer
+) -> None:
+    """Each sentence is a request there, which ends it without a pause."""
+    server = await start_server(engine="openai", upstream=f"{served.url}/v1", aligner="off")
+    lengths_s = list[float]()
+    for url in (served.websocket_url, server.websocket_url):
+        async with Wire.connected(url) as wire:
+            received = await wire.open(language="en", voice="nova", max_lead_s=0)
+            received.is_aligned = url == server.websocket_url
+            await wire.speak(received, "Thank you for calling. Your order is ready. Anything else?")
+            assert received.record.done is not None
+            lengths_s.append(received.record.done.audio_ms / 1000)
+    direct_s, through_s = lengths_s
+    assert direct_s - 0.25 < through_s < direct_s + 0.4
+
+
 async def test_contexts_beyond_capacity_go_upstream(
     served: ServerProcess, start_server: StartServer
 ) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.lexicon import MAX_CLIENT_ENTRIES, as_json, read_lexicon
@@ -42,8 +42,6 @@ _AUDIO_FORMATS = {
 }
 """libsndfile's container and codec for each suffix."""
 AUDIO_SUFFIXES = tuple(_AUDIO_FORMATS)
-SILENT_SAMPLE = bytes(BYTES_PER_SAMPLE)
-"""Audio of a text with nothing to speak: a FLAC or MP3 file without samples would be empty."""
 _WORDS_SUFFIXES = (".json", ".srt", ".vtt")
 _MAX_CUE_CHARS = 42  # one line of a television subtitle
 _MAX_CUE_S = 6.0
@@ -125,7 +123,7 @@ def write_audio(
     with soundfile.SoundFile(
         buffer, "w", SAMPLE_RATE_HZ, channels=1, format=container, subtype=codec
     ) as file:
-        write_samples(file, pcm or SILENT_SAMPLE)
+        write_samples(file, pcm)
     data = filtered(buffer.getvalue(), suffix, filters, stated, hashlib.sha256(pcm).hexdigest())
     if path == STANDARD_OUTPUT:
         sys.stdout.buffer.write(data)

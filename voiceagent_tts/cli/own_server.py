@@ -4,9 +4,11 @@ With --url the base install suffices; a temporary server needs the extras `serve
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from rich.console import Console
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 _PRIVATE = {
     "keys": None,
@@ -22,8 +24,11 @@ not apply."""
 
 
 @contextlib.asynccontextmanager
-async def websocket_url(url: str | None) -> AsyncIterator[str]:
-    """Yield the address of the server at `url`, or of a temporary one within the block."""
+async def websocket_url(url: str | None, voice: str | None = None) -> AsyncIterator[str]:
+    """Yield the address of the server at `url`, or of a temporary one within the block.
+
+    Where the temporary one lacks `voice`, the block's error says how to get its files.
+    """
     if url is not None:
         yield url
         return
@@ -41,4 +46,29 @@ async def websocket_url(url: str | None) -> AsyncIterator[str]:
     async with contextlib.AsyncExitStack() as stack:
         with console.status("starting a temporary server"):
             server = await stack.enter_async_context(running(choice.settings))
-        yield server.websocket_url
+        with _naming_the_model(voice or ""):
+            yield server.websocket_url
+
+
+@contextlib.contextmanager
+def _naming_the_model(voice: str) -> Iterator[None]:
+    """Say of an unknown voice which published model has it, if one that is not here does."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if error.code is ErrorCode.INVALID_VOICE and (hint := _hint_of(voice)):
+            raise InvalidRequestError(hint, code=error.code) from error
+        raise
+
+
+def _hint_of(voice: str) -> str | None:
+    from voiceagent_tts.seam.engine_kind import ABSENT, engine_kinds
+
+    for kind in engine_kinds().values():
+        for model in kind.published_models():
+            if voice.casefold() in model.voices and model.place == ABSENT:
+                return (
+                    f"{voice} is a voice of {kind.name} whose files are not on this machine; "
+                    f"`voiceagent-tts models download {model.name}` gets them"
+                )
+    return None

@@ -75,7 +75,10 @@ async def say_text(request: SayRequest) -> None:
     check_words_path(request.words)
     filters = [] if request.output is None else file_filters()
     loudspeaker = Loudspeaker.open() if _plays(request) else None
-    async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
+    async with (
+        websocket_url(request.url, request.options.get("voice")) as url,
+        TTSClient(url, request.api_key) as client,
+    ):
         lead = VoiceOptions(max_lead_s=None if loudspeaker else 0)
         context = await client.open(**{**request.options, **lead})
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
@@ -131,7 +134,7 @@ async def _speak(
 async def _receive(
     context: ClientContext, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> ReceivedSpeech:
-    pcm, words, reason, provenance = bytearray(), list[WordTimestamp](), "", None
+    pcm, reason, provenance = bytearray(), "", None
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(
@@ -145,7 +148,6 @@ async def _receive(
                     if loudspeaker is not None:
                         await loudspeaker.play(event.pcm)
                 case WordTimestamp():
-                    words.append(event)
                     window.mark_generated(event.word.char_end)
                 case WarningMessage():
                     console.print(
@@ -156,24 +158,27 @@ async def _receive(
                 case _:
                     pass
             seconds = len(pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
-            bar.update(task, description=f"{len(words)} words, {seconds:.1f} s of sound")
+            bar.update(task, description=f"{len(context.words)} words, {seconds:.1f} s of sound")
         if loudspeaker is not None:
             await loudspeaker.finish()
-    return ReceivedSpeech(bytes(pcm), tuple(words), reason, provenance)
+    return ReceivedSpeech(bytes(pcm), tuple(context.words), reason, provenance)
 
 
 def _write_files(request: SayRequest, spoken: ReceivedSpeech, filters: list[FileFilter]) -> None:
-    if request.output is not None:
-        write_audio(request.output, spoken.pcm, filters, spoken.provenance)
-    if request.words is not None:
-        write_words(request.words, spoken.words)
     names = " and ".join(str(path) for path in (request.output, request.words) if path)
+    if spoken.pcm and request.output is not None:
+        write_audio(request.output, spoken.pcm, filters, spoken.provenance)
+    if spoken.pcm and request.words is not None:
+        write_words(request.words, spoken.words)
     count = len(spoken.words)
     report = f"{spoken.seconds:.1f} s of sound, {count} word{'s' * (count != 1)}"
     if spoken.reason != "complete":
         why = _EARLY_ENDS.get(spoken.reason, f"reason {spoken.reason}")
         raise InvalidRequestError(f"the server stopped early, after {report}: {why}")
-    if names:
+    if not spoken.pcm:
+        unwritten = f"; not written: {names}" if names else ""
+        sys.stderr.write(f"nothing in the text is said{unwritten}\n")
+    elif names:
         sys.stderr.write(f"{names}: {report}\n")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
@@ -88,6 +88,15 @@ class ClientContext:
     def text(self) -> str:
         """The text sent so far, without what the server has refused."""
         return self._record.text
+
+    @property
+    def words(self) -> Sequence[WordTimestamp]:
+        """The words received so far, each with the best time known.
+
+        The iteration yields them as they came, of which the first are often estimates; at the end
+        the server repeats them with the times that its aligners have found since.
+        """
+        return self._record.best_words
 
     async def send_text(self, text: str) -> None:
         """Append `text`, verbatim.

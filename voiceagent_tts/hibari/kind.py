@@ -58,7 +58,8 @@ class HibariKind(EngineKind):
         """Yield the package's voices."""
         for voice in published.published_voices().values() if self.is_installed() else ():
             place = str(voice.file) if voice.file.is_file() else ABSENT
-            yield PublishedModel(voice.name, f"hibari, a voice of {voice.language}", place)
+            purpose = f"hibari, a voice of {voice.language}"
+            yield PublishedModel(voice.name, purpose, place, (voice.name,))
 
     def download(self, model: str) -> str | None:
         """Download a voice, and return its file."""

@@ -70,7 +70,8 @@ class KokoroKind(EngineKind):
         """Yield the published files as one model."""
         if self.is_installed():
             place = "downloaded" if published.is_stored() else ABSENT
-            yield PublishedModel(self.name, "Kokoro, voices of seven languages", place)
+            voices = tuple(voice.name for voice in published.SPOKEN)
+            yield PublishedModel(self.name, "Kokoro, voices of seven languages", place, voices)
 
     def download(self, model: str) -> str | None:
         """Download the published files, and return the one of the network."""

@@ -68,6 +68,7 @@ class PublishedModel:
     name: str  # what `models download` and the setting `models` call it
     purpose: str  # a few words
     place: str  # its folder or file, or `ABSENT`
+    voices: tuple[str, ...] = ()  # that it has and the other models of its engine lack
 
 
 class EngineKind(ABC):
@@ -123,8 +124,7 @@ class EngineKind(ABC):
 @cache
 def engine_kinds() -> dict[str, EngineKind]:
     """All kinds of engines by name: the core's, then those of plugins."""
-    kinds: list[EngineKind] = [module.KIND for module in engine_modules()]
-    return {kind.name: kind for kind in kinds}
+    return {module.KIND.name: module.KIND for module in engine_modules()}
 
 
 def kind_of(engine: str) -> EngineKind:

@@ -141,9 +141,11 @@ def _usual_aligners(processors: int) -> int:
 
 def _forced_spec(settings: Settings) -> WorkerSpec:
     if settings.aligner_model is None:
+        from voiceagent_tts.hub import ALIGNER_ID  # here: few servers need it
+
         raise InvalidRequestError(
             "aligner forced: expected the folder or id of a Qwen3-ForcedAligner in aligner_model, "
-            "or a downloaded one, got neither; try `voiceagent-tts models download`"
+            f"or a downloaded one, got neither; try `voiceagent-tts models download {ALIGNER_ID}`"
         )
     return WorkerSpec(
         "forced",

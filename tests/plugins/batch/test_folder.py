@@ -60,6 +60,18 @@ async def test_every_text_becomes_sound_and_words(
     assert len(list((tmp_path / "wavs").iterdir())) == 6
 
 
+async def test_words_have_the_times_that_were_found_at_the_end(
+    texts: Path, start_server: StartServer, command: Command, tmp_path: Path
+) -> None:
+    """Where an aligner finds the words, the first of them leave the server by an estimate."""
+    server = await start_server(throttle={"without_words": True}, aligner="online")
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "wavs" / "one.json").read_text())["words"]
+    assert all(word["exact"] and word["end_s"] > word["start_s"] for word in words)
+
+
 @pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("ogg", "OGG")])
 def test_sound_has_the_format_asked_for(
     name: str,
@@ -162,24 +174,28 @@ async def test_ctrl_c_leaves_nothing_half(
 def test_what_cannot_be_read_is_skipped(
     texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """Unreadable texts are skipped with a reason, the others are spoken, and the status is 1.
+    """Texts that cannot be read, or of which nothing is said, are skipped with a reason.
 
-    A text with nothing to speak is no mistake, and has its files.
+    The others are spoken, and the status is 1.
     """
     (texts / "latin.txt").write_bytes("Ça va ?".encode("latin-1"))
     (texts / "folder.txt").mkdir()
-    (texts / "empty.md").write_text("---\n")
+    (texts / "empty.txt").write_text("")
+    (texts / "line.md").write_text("---\n")
     (texts / "bom.txt").write_bytes(b"\xef\xbb\xbfHello.")
     argv = ("batch", "texts", "-o", "wavs", "--words", "--url", served.websocket_url)
     outcome = command_here(*argv)
     assert outcome.status == 1
-    assert outcome.errors.splitlines()[:-1] == [
+    *lines, last = outcome.errors.splitlines()
+    assert sorted(lines) == [
         "ignored texts/cover.jpg: expected .txt or .md",
+        "skipped texts/empty.txt: nothing in it is said",
         "skipped texts/latin.txt: is not UTF-8 (byte 0)",
+        "skipped texts/line.md: nothing in it is said",
     ]
-    assert outcome.errors.splitlines()[-1].startswith("5 spoken")
-    assert json.loads((tmp_path / "wavs" / "empty.json").read_text())["words"] == []
-    assert soundfile.info(tmp_path / "wavs" / "empty.wav").frames == 1
+    assert last.startswith("4 spoken") and last.endswith("3 skipped")
+    written = {path.stem for path in (tmp_path / "wavs").iterdir()}
+    assert written == {"one", "two", "three", "bom"}
     (word,) = json.loads((tmp_path / "wavs" / "bom.json").read_text())["words"]
     assert (word["word"], word["char_start"]) == ("Hello.", 0)
 

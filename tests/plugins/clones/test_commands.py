@@ -175,7 +175,12 @@ def test_a_voice_is_designed_and_cloned(folder: VoiceFolder) -> None:
     [
         ("anna", "missing.wav", BASE, "missing.wav: cannot be read"),
         ("../anna", SOUND, BASE, "expected a voice's name"),
-        ("anna", SOUND, None, "--model: expected the Base model"),
+        (
+            "anna",
+            SOUND,
+            None,
+            "--model: expected the Base model .*, such as Qwen/.*-Base; for Pocket",
+        ),
         ("anna", "text.wav", BASE, "expected a WAV, FLAC, MP3 or Ogg file"),
         ("anna", "text.safetensors", None, "expected a voice file"),
         ("anna", SOUND, DESIGN, "expected a Base model to clone a voice"),

@@ -216,11 +216,15 @@ async def test_an_engine_that_cannot_clone_says_so(served: ServerProcess) -> Non
         assert (answer["can_clone"], answer["can_design"]) == (False, False)
         assert not any(voice["takes_instruct"] for voice in answer["voices"])
         design = {"name": "anna", "instruct": "calm", "text": "Hello."}
-        for refused in (
-            await http.post(PATH, **upload("anna")),
-            await http.post(f"{PATH}/design", json=design),
+        for refused, needed in (
+            (await http.post(PATH, **upload("anna")), ("clone voices", "Base")),
+            (
+                await http.post(f"{PATH}/design", json=design),
+                ("design voices", "VoiceDesign", "Base"),
+            ),
         ):
             assert (refused.status_code, refused.json()["error"]["code"]) == (501, "not_supported")
-            assert "Base model" in refused.json()["error"]["message"]
+            message = refused.json()["error"]["message"]
+            assert all(name in message for name in needed), message
         built_in = await http.delete(f"{PATH}/nova")
         assert built_in.json()["error"]["code"] == "not_found"

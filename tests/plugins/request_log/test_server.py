@@ -1,6 +1,7 @@
 """The request log of a server: a line for each context, without its text."""
 
 import json
+import re
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.settings.access import Quota, hash_key
 
+PAGE = Path(__file__).parents[3] / "docs" / "keys.md"
 KEY = {"additional_headers": {"X-API-Key": "key"}}
 SPEECH = {"input": "Hello.", "response_format": "pcm", "voice": "en"}
 
@@ -50,6 +52,8 @@ async def test_the_request_log_has_hashes_and_no_text(
     assert lines[6]["voice"] == "x" * 64  # a client cannot fill the disk with names
     assert lines[5]["request_id"] == spoken.headers["X-Request-Id"]
     assert lines[5]["path"] == "/v1/audio/speech" and lines[0]["path"] == "/v1/tts/ws"
+    named = set(re.findall(r"`(\w+)`", PAGE.read_text().partition("## Request log")[2]))
+    assert named >= {field for line in lines for field in line} | {"job_id"}
 
 
 async def test_a_full_disk_stops_no_context(start_server: StartServer, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from testbed.tiny_dataset import random_dataset
 from testbed.waiting import until
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
+from voiceagent_tts.plugins.training.commands import BASE_ID
 from voiceagent_tts.plugins.training.run_folder import Position, RunFolder
 
 MODEL = ("--model", str(REFERENCE / "base-0b6"))
@@ -41,6 +42,13 @@ def test_a_folder_that_is_missing_is_said_before_a_model_is_fetched(
     refused = command_here("finetune", command, "typo", "-o", "out")
     assert refused.status == 2
     assert "'typo' does not exist" in refused.errors
+
+
+def test_the_page_names_the_model_that_is_downloaded() -> None:
+    """Whoever prepares recordings learns before that gigabytes come first."""
+    page = (Path(__file__).parents[3] / "docs" / "finetuning.md").read_text()
+    before, _, _ = page.partition("## 1. Prepare the recordings")
+    assert BASE_ID in before
 
 
 def test_a_dataset_becomes_a_checkpoint(command_here: CommandHere, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from testbed.contexts import UNPACED, collect, first, say
 from testbed.scripted_upstream import TONE, Answer, ScriptedUpstream
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, AudioChunk, ms_to_samples
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.upstream import engine as upstream_engine
 from voiceagent_tts.plugins.upstream.engine import CharBudget
@@ -26,6 +26,7 @@ from voiceagent_tts.word_times.processes import Aligners
 pytestmark = pytest.mark.services
 
 TONE_SAMPLES = len(TONE) // 2
+SENTENCE_PAUSE_SAMPLES = ms_to_samples(400)
 TEXT = "One is here. Two is here. Three is here."
 
 FAULTS = [
@@ -74,7 +75,7 @@ async def test_each_segment_is_a_request(start: Start, upstream: ScriptedUpstrea
     )
     spoken = await say(synthesizer, TEXT, options)
     assert spoken.report.reason == "complete"
-    assert spoken.samples == 3 * TONE_SAMPLES
+    assert spoken.samples == 3 * TONE_SAMPLES + 2 * SENTENCE_PAUSE_SAMPLES
     assert [request["input"].strip() for request in upstream.requests] == [
         "One is here.", "Two is here.", "Three is here.",
     ]  # fmt: skip
@@ -215,6 +216,43 @@ async def test_silence_before_the_first_sound_is_left_out(
     assert (await say(synthesizer, "Hello.", options)).samples == 2 * TONE_SAMPLES
 
 
+@pytest.mark.parametrize(
+    ("after_ms", "before_ms", "pause_ms"),
+    [(0, 0, 400), (150, 100, 400), (0, 400, 400), (700, 50, 700)],
+)
+async def test_sentences_are_parted_by_one_pause(
+    after_ms: int, before_ms: int, pause_ms: int, start: Start, upstream: ScriptedUpstream
+) -> None:
+    """An upstream's own silence after the first and before the second counts, and is not doubled.
+
+    The last sentence is followed by what the upstream sends alone.
+    """
+    synthesizer = await start()
+    after, before = silence(after_ms), silence(before_ms)
+    upstream.script += [Answer(body=TONE + after), Answer(body=before + TONE + after)]
+    spoken = await say(synthesizer, "One is here. Two is here.")
+    assert spoken.pcm == TONE + silence(pause_ms) + TONE + after
+
+
+async def test_a_text_that_goes_on_within_a_clause_has_no_pause(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """Where it is flushed after a word; after a comma the pause is shorter than a sentence's."""
+    synthesizer = await start()
+    for text, pause_ms in (("One is here", 0), ("One is here,", 200)):
+        context = await synthesizer.open(UNPACED)
+        context.push_text(text)
+        context.flush(1)
+        context.push_text(" and here.")
+        context.finish()
+        chunks = [event.pcm async for event in context if isinstance(event, AudioChunk)]
+        assert b"".join(chunks) == TONE + silence(pause_ms) + TONE, text
+
+
+def silence(ms: int) -> bytes:
+    return bytes(ms_to_samples(ms) * BYTES_PER_SAMPLE)
+
+
 async def test_the_upstream_is_not_read_beyond_the_credit(
     start: Start, upstream: ScriptedUpstream
 ) -> None:
@@ -304,4 +342,4 @@ async def test_text_that_comes_after_the_end_of_a_day_is_spoken(start: Start) ->
     assert isinstance(done, ContextDone) and done.report.reason == "complete"
     assert not any(isinstance(event, ContextFailed) for event in before)
     chunks = [event for event in before if isinstance(event, AudioChunk)]
-    assert chunks[-1].end_sample == 2 * TONE_SAMPLES
+    assert chunks[-1].end_sample == 2 * TONE_SAMPLES + SENTENCE_PAUSE_SAMPLES

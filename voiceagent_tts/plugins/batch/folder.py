@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from voiceagent_tts.cli.files import (
-    SILENT_SAMPLE,
     FileFilter,
     file_filters,
     filtered,
@@ -102,6 +101,14 @@ class _Report:
     warnings: dict[str, str] = field(default_factory=dict[str, str])
     """The server's warnings, by code."""
 
+    def add(self, chapter: Chapter, sound_s: float) -> None:
+        """Count a text that was sent to the server: without sound, it has nothing to speak."""
+        if sound_s:
+            self.spoken += 1
+            self.sound_s += sound_s
+        else:
+            self.skipped.append(f"{chapter.source}: nothing in it is said")
+
     def write(self) -> None:
         for message in self.warnings.values():
             sys.stderr.write(f"warning: {message}\n")
@@ -133,7 +140,7 @@ async def speak_folder(request: BatchRequest) -> bool:
     """Speak every unfinished text of the folder.
 
     Returns:
-        False if a text was skipped: unreadable, or not UTF-8.
+        False if a text was skipped: unreadable, not UTF-8, or with nothing to speak.
 
     Raises:
         InvalidRequestError: there is no text, two texts have one output file, a file cannot be
@@ -145,7 +152,7 @@ async def speak_folder(request: BatchRequest) -> bool:
     _make_folder(request.output)
     if texts:
         async with (
-            websocket_url(request.url) as url,
+            websocket_url(request.url, request.voice) as url,
             TTSClient(url, request.api_key) as client,
         ):
             await _speak_texts(request, client, texts, report)
@@ -258,9 +265,9 @@ async def _speak_texts(
                     _ChapterSpeaker(request, client, report.warnings, add_chars)
                 ) as speaker:
                     await speaker.speak(text)
-                    speaker.write(chapter, filters)
-                report.spoken += 1
-                report.sound_s += speaker.samples / SAMPLE_RATE_HZ
+                    if speaker.samples:
+                        speaker.write(chapter, filters)
+                report.add(chapter, speaker.samples / SAMPLE_RATE_HZ)
                 add_chapter()
 
         try:
@@ -298,7 +305,7 @@ class _Section:
     """Audio and words of one section, on its own clock."""
 
     pcm: bytearray = field(default_factory=bytearray)
-    words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
+    words: Sequence[WordTimestamp] = ()
     provenance: ProvenanceFields | None = None
 
 
@@ -356,8 +363,6 @@ class _ChapterSpeaker:
         Raises:
             InvalidRequestError: a file cannot be written; no partial file remains.
         """
-        if not self.samples:
-            write_samples(self._file, SILENT_SAMPLE)
         self._file.close()  # writes what is missing of the file's header and end
         _make_folder(chapter.audio.parent)
         if chapter.words is not None:
@@ -390,31 +395,34 @@ class _ChapterSpeaker:
 
     async def _speak(self, text: str) -> _Section:
         request, section, counted, reason = self._request, _Section(), 0, ""
+        opening = self._client.open(
+            voice=request.voice,
+            language=request.language,
+            instruct=request.instruct,
+            speed=request.speed,
+            seed=0,
+            lexicon=request.lexicon,
+            max_lead_s=0,
+            priority="batch",
+        )
         try:
-            async for event in self._client.say(
-                text,
-                voice=request.voice,
-                language=request.language,
-                instruct=request.instruct,
-                speed=request.speed,
-                seed=0,
-                lexicon=request.lexicon,
-                max_lead_s=0,
-                priority="batch",
-            ):
-                match event:
-                    case ClientAudio():
-                        section.pcm += event.pcm
-                    case WordTimestamp():
-                        section.words.append(event)
-                        self._add_chars(event.word.char_end - counted)
-                        counted = event.word.char_end
-                    case WarningMessage():
-                        self._warnings[event.code] = event.message
-                    case DoneMessage():
-                        reason, section.provenance = event.reason, event.provenance
-                    case _:
-                        pass
+            async with await opening as context:
+                await context.send_text(text)
+                await context.end()
+                async for event in context:
+                    match event:
+                        case ClientAudio():
+                            section.pcm += event.pcm
+                        case WordTimestamp():
+                            self._add_chars(event.word.char_end - counted)
+                            counted = event.word.char_end
+                        case WarningMessage():
+                            self._warnings[event.code] = event.message
+                        case DoneMessage():
+                            reason, section.provenance = event.reason, event.provenance
+                        case _:
+                            pass
+                section.words = context.words
             if reason != "complete":
                 raise EngineError(f"the server ended a text early ({reason})")
         except BaseException:

@@ -91,7 +91,7 @@ async def warm_cache(request: Request, body: WarmRequest) -> dict[str, int]:
 async def clear_cache(request: Request) -> dict[str, Any]:
     """Drop all phrases, on all servers that share them.
 
-    `shared` is false where Redis is away: then the other servers keep theirs.
+    `shared` is false without a Redis, or while it is away: then other servers keep theirs.
     """
     cache = _cache_of(request)
     phrases = len(cache.memory)

@@ -175,11 +175,11 @@ class PhraseCache:
         """Drop all phrases, on all servers that share them.
 
         Returns:
-            False if Redis is away, and only this server's memory is cleared.
+            False if only this server's memory is cleared: there is no Redis, or it is away.
         """
         self.memory.clear()
         if self._shared is None:
-            return True
+            return False
         try:
             await self._shared.clear()
         except away_errors():

@@ -98,7 +98,9 @@ class Cloning:
             return voice
         raise InvalidRequestError(
             "this server cannot design voices: expected a Qwen3-TTS VoiceDesign model among its "
-            f"models, got {self._engines()}; add one with --model",
+            f"models, and a Base model that speaks the voice, got {self._engines()}; start it with "
+            "--engine qwen3 --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign --model "
+            "Qwen/Qwen3-TTS-12Hz-1.7B-Base",
             code=ErrorCode.NOT_SUPPORTED,
         )
 

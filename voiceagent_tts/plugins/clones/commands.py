@@ -90,7 +90,10 @@ def add(
         _import(name, data, settings, agreed)
         return
     if model is None and settings.engine != "pocket":
-        raise InvalidRequestError("--model: expected the Base model that will speak the voice")
+        raise InvalidRequestError(
+            "--model: expected the Base model that will speak the voice, such as "
+            "Qwen/Qwen3-TTS-12Hz-0.6B-Base; for Pocket TTS, set VOICEAGENT_TTS_ENGINE=pocket"
+        )
     samples = _examined(read_audio(data), "" if settings.engine == "pocket" else text)
     if model is not None and settings.engine != "pocket":
         _save(name, _clone(samples, text, model), settings, agreed)

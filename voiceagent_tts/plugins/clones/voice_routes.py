@@ -139,8 +139,8 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     The VoiceDesign model of this server speaks `text` once; the Base model clones that recording.
     """
     cloning: Cloning = request.app.state.cloning
-    model = cloning.model
     designer = cloning.designer
+    model = cloning.model
     viewer = viewer_of(request)
     record = VoiceRecord(
         name=clone_name(body.name),

@@ -5,6 +5,7 @@ The hub's client shows the progress, continues an interrupted download, and keep
 """
 
 from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.hub import failed_download, huggingface_client
 from voiceagent_tts.plugins.pocket.published import HubFile, weights_of
 
 
@@ -34,11 +35,7 @@ def fetch(model: str) -> None:
             _download(file)
         _download_one_of(weights.cloning, weights.plain)
     except Exception as error:  # the hub's client raises the errors of its own HTTP library too
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise CheckpointError(
-            f"Pocket TTS {model}: not on this machine, and the download failed: {reason}; try "
-            "again with a network, or copy the folder HF_HOME of a machine that has the files"
-        ) from error
+        raise failed_download(f"Pocket TTS {model}", error) from error
 
 
 def _download_one_of(cloning: HubFile | None, plain: HubFile | None) -> None:
@@ -55,13 +52,10 @@ def _download_one_of(cloning: HubFile | None, plain: HubFile | None) -> None:
 
 
 def _download(file: HubFile) -> None:
-    from huggingface_hub import hf_hub_download
-
     if not _is_stored(file):
-        hf_hub_download(file.repo, file.path, revision=file.revision)
+        huggingface_client().hf_hub_download(file.repo, file.path, revision=file.revision)
 
 
 def _is_stored(file: HubFile) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    return isinstance(try_to_load_from_cache(file.repo, file.path, revision=file.revision), str)
+    find = huggingface_client().try_to_load_from_cache
+    return isinstance(find(file.repo, file.path, revision=file.revision), str)

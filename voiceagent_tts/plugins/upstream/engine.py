@@ -1,18 +1,20 @@
 """An upstream as an engine: segments in, audio out, as far as credit allows.
 
 Each segment is one request. The next one is sent when the audio of the one before has arrived, so a
-listener hears no gap, and a context has one request at a time. Word times are left to the aligners.
-This module knows no processes; one thread must use it.
+listener hears no gap, and a context has one request at a time. A pause that the upstream leaves out
+between two of them is added. Word times are left to the aligners. This module knows no processes;
+one thread must use it.
 """
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.upstream.download import Download
+from voiceagent_tts.plugins.upstream.pauses import QuietEnd, usual_pause_samples
 from voiceagent_tts.plugins.upstream.requests import Upstream
 from voiceagent_tts.plugins.upstream.speech_api import SpeechRequest
 from voiceagent_tts.plugins.upstream.speech_http import OpenAISpeech
@@ -36,11 +38,13 @@ class _Segment:
     Attributes:
         segment_end: end of the segment in the context's text.
         download: its audio; None before it was asked for.
+        quiet_end: the end of what was taken of it, with the pause that was added.
     """
 
     text: str
     segment_end: int
     download: Download | None = None
+    quiet_end: QuietEnd = field(default_factory=QuietEnd)
 
     words = ()
 
@@ -55,9 +59,11 @@ class _Row(SegmentRow[_Segment]):
 
     Attributes:
         has_begun: whether its listener hears it, so that no limit ends it any more.
+        trims_lead: whether the silence before the next sound is left out.
     """
 
     has_begun: bool
+    trims_lead: bool
 
     @property
     def can_speak(self) -> bool:
@@ -79,18 +85,32 @@ class _Row(SegmentRow[_Segment]):
         Raises:
             VoiceAgentError: the rest of the first segment will not come.
         """
-        download = self.queue[0].download
-        if download is None:
+        segment = self.queue[0]
+        if (download := segment.download) is None:
             return
-        samples = min(_CHUNK_SAMPLES, self.samples_wanted - self.end_sample)
-        pcm = download.take(samples)
+        pcm = download.take(min(_CHUNK_SAMPLES, self.samples_wanted - self.end_sample))
         if not pcm and download.is_spent:
             if download.error is not None:
                 raise download.error
-            self.is_said = True
-        is_kept = self.end_sample or self.options.keeps_silence
-        lead = 0 if is_kept else leading_silence_samples(pcm, _SILENCE)
-        self.unsent = memoryview(pcm)[lead * BYTES_PER_SAMPLE :]
+            pcm = self._missing_pause(segment)
+            self.is_said = not pcm
+        elif self.trims_lead:
+            pcm = self._without_lead(pcm)
+        segment.quiet_end.push(pcm)
+        self.unsent = memoryview(pcm)
+
+    def _without_lead(self, pcm: bytes) -> bytes:
+        sound = pcm[leading_silence_samples(pcm, _SILENCE) * BYTES_PER_SAMPLE :]
+        self.trims_lead = not sound
+        return sound
+
+    def _missing_pause(self, segment: _Segment) -> bytes:
+        """What is missing of the pause after a segment; the next sound then follows it at once."""
+        usual = usual_pause_samples(segment.text)
+        if not (usual and self.end_sample and self.has_more):
+            return b""
+        self.trims_lead = True
+        return bytes(max(0, usual - segment.quiet_end.samples) * BYTES_PER_SAMPLE)
 
     def close(self) -> None:
         """Cancel the requests."""
@@ -183,6 +203,7 @@ class UpstreamEngine(SegmentEngine[_Row]):
             voices=self._voices,
             max_rows=self._max_rows,
             takes_instruct=True,
+            has_pauses=True,
             revision=self._service.address,
             voice_details=tuple(VoiceDetails(name, "preset") for name in self._voices),
         )
@@ -216,6 +237,7 @@ class UpstreamEngine(SegmentEngine[_Row]):
             voice_name=voice,
             options=command.options,
             has_begun=command.continues,
+            trims_lead=not command.options.keeps_silence,
         )
 
     def _pieces(self, row: _Row, command: Submit | Append) -> list[_Segment]:
