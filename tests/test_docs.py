@@ -318,3 +318,14 @@ def test_every_link_leads_somewhere(paper: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", paper.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
     assert [target for target in targets if not (paper.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "paper", [*PAPERS, *sorted((ROOT / "examples").glob("*.py"))], ids=lambda path: path.name
+)
+def test_the_package_is_installed_from_a_clone(paper: Path) -> None:
+    """It is not on PyPI: no command asks an index for it, but the one that adds to what is there."""
+    asking = re.findall(
+        r"(?:install|uvx|--from) ['\"]?voiceagent-tts\b[^'\"`\n]*", paper.read_text("utf-8")
+    )
+    assert [each for each in asking if each != "install 'voiceagent-tts[kokoro]"] == []
