@@ -324,7 +324,7 @@ def test_every_link_leads_somewhere(paper: Path) -> None:
     "paper", [*PAPERS, *sorted((ROOT / "examples").glob("*.py"))], ids=lambda path: path.name
 )
 def test_the_package_is_installed_from_a_clone(paper: Path) -> None:
-    """It is not on PyPI: no command asks an index for it, but the one that adds to what is there."""
+    """It is not on PyPI: no command asks an index for it, but one that adds to what is there."""
     asking = re.findall(
         r"(?:install|uvx|--from) ['\"]?voiceagent-tts\b[^'\"`\n]*", paper.read_text("utf-8")
     )

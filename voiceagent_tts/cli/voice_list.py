@@ -7,13 +7,22 @@ import sys
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
+from http import HTTPStatus
+from http.client import BadStatusLine, HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from voiceagent_tts.cli.own_server import websocket_url
-from voiceagent_tts.client import authorization, connection_problem, http_address, server_message
+from voiceagent_tts.client import (
+    TRY_TLS,
+    VOICES_PATH,
+    authorization,
+    connection_problem,
+    http_address,
+    refusal,
+    server_message,
+)
 from voiceagent_tts.errors import InvalidRequestError
 
 _TIMEOUT_S = 10.0
@@ -21,7 +30,7 @@ _STRANGE = "the reply is not that of a voiceagent-tts server"
 
 
 def _listed(url: str, api_key: str | None) -> list[dict[str, Any]]:
-    parts = urlsplit(http_address(url, "/v1/audio/voices"))
+    parts = urlsplit(http_address(url, VOICES_PATH))
     place = parts.netloc.rpartition("@")[2]  # messages show no secrets
     address = parts._replace(netloc=place).geturl()
     request = urllib.request.Request(address, headers=authorization(api_key))
@@ -30,20 +39,24 @@ def _listed(url: str, api_key: str | None) -> list[dict[str, Any]]:
             voices: list[dict[str, Any]] = json.loads(response.read())["voices"]
             return [voice | {"id": str(voice["id"])} for voice in voices]
     except HTTPError as error:
-        reason = f"HTTP {error.code}: {_reason(error)}"
+        reason = _reason(error, address)
     except URLError as error:
         raise InvalidRequestError(connection_problem(place, error)) from error
     except (OSError, HTTPException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, BadStatusLine) and parts.scheme == "http":
+            reason += f"; {TRY_TLS}"
     except (ValueError, TypeError, KeyError):
         reason = _STRANGE
     raise InvalidRequestError(f"{address}: {reason}")
 
 
-def _reason(error: HTTPError) -> str:
-    with contextlib.suppress(OSError, HTTPException):  # the reply may break off
-        return server_message(error.read()) or _STRANGE
-    return _STRANGE
+def _reason(error: HTTPError, address: str) -> str:
+    told = None
+    if error.code != HTTPStatus.UNAUTHORIZED:  # of which the server tells the header
+        with contextlib.suppress(OSError, HTTPException):  # the reply may break off
+            told = server_message(error.read())
+    return f"HTTP {error.code}: {told}" if told else refusal(error.code, address)
 
 
 _COLUMNS = ("name", "language", "gender", "kind")

@@ -41,7 +41,7 @@ from voiceagent_tts.adapters.turn import (
     WholeCharacters,
     silence,
 )
-from voiceagent_tts.client import ClientSocket, connection_problem, refusal
+from voiceagent_tts.client import ClientSocket, connection_problem, refusal, speaks_no_tls
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import (
@@ -417,8 +417,9 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
     match error:
         case APIError():
             return error
-        case aiohttp.ClientResponseError(status=status):
-            return APIStatusError(refusal(status), status_code=status, request_id=request_id)
+        case aiohttp.ClientResponseError(status=status, request_info=asked):
+            sentence = refusal(status, str(asked.real_url))
+            return APIStatusError(sentence, status_code=status, request_id=request_id)
         case TimeoutError():
             return APITimeoutError()
         case ConnectionLostError():
@@ -432,7 +433,8 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
                 retryable=error.is_retryable,
             )
         case aiohttp.ClientConnectorError(host=host, port=port, os_error=cause):
-            return APIConnectionError(connection_problem(f"{host}:{port}", cause))
+            problem = connection_problem(f"{host}:{port}", cause)
+            return APIConnectionError(problem, retryable=not speaks_no_tls(cause))
         case aiohttp.ClientError() | OSError():
             return APIConnectionError(f"no connection: {type(error).__name__}")
         case _:  # its text may quote what is spoken
