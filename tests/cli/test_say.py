@@ -342,6 +342,21 @@ def test_voices_are_listed_by_what_they_are(
     assert "voices matches" in outcome.errors
 
 
+async def test_voices_of_a_language_come_before_timbres(
+    start_server: StartServer, command: Command
+) -> None:
+    """First a voice made for it, then names that leave the choice to the server, then variants."""
+    server = await start_server(engine="hibari")
+    argv = "voices", "list", "--language", "de", "--url", server.websocket_url
+    lines = (await command(*argv)).output.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert lines[0].split() == ["de", "de", "-", "language"]
+    assert {"default", "nova"} <= set(names) and "heart" not in names
+    assert "any" in lines[names.index("nova")]
+    timbres = [line.endswith("variant") for line in lines]
+    assert any(timbres) and timbres == sorted(timbres)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

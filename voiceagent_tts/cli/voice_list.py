@@ -78,21 +78,45 @@ class VoiceFilter:
 
     def matches(self, voice: dict[str, Any]) -> bool:
         """Whether `voice`, as the server describes it, is one to print."""
-        own = voice.get("language")
-        wanted = (self.language or "").casefold()
-        speaks = not wanted or own is None or own == wanted or own.startswith(f"{wanted}-")
         return (
-            speaks
+            self._speaks(voice)
             and (self.search or "").casefold() in voice["id"].casefold()
             and self.gender in (None, voice.get("gender"))
         )
 
+    def _speaks(self, voice: dict[str, Any]) -> bool:
+        if self.language is None or self.is_made_for(voice):
+            return True
+        codes = voice.get("languages") if _is_of_any(voice) else ()
+        return codes is None or any(map(self._is_wanted, codes))  # None: of an older server
+
+    def is_made_for(self, voice: dict[str, Any]) -> bool:
+        """Whether a voice was made for the wanted language; true if none is wanted."""
+        return self.language is None or self._is_wanted(voice.get("language") or "")
+
+    def _is_wanted(self, code: str) -> bool:
+        wanted = (self.language or "").casefold()
+        return code == wanted or code.startswith(f"{wanted}-")
+
+
+def _is_of_any(voice: dict[str, Any]) -> bool:
+    """Whether a voice has no language of its own, or stands for voices of several."""
+    if (own := voice.get("language")) is None:
+        return True
+    bases = {code.partition("-")[0] for code in voice.get("languages") or ()}
+    return voice.get("alias_of") is not None and not bases <= {own.partition("-")[0]}
+
 
 async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter) -> None:
-    """Print one matching voice per line, the default first: name, language, gender and kind."""
+    """Print one matching voice per line: name, language, gender and kind.
+
+    Those that are made for the wanted language come first, and timbres of other voices last.
+    """
     async with websocket_url(url) as address:
         voices = await asyncio.to_thread(_listed, address, api_key)
-    rows = [_row(voice) for voice in voices if wanted.matches(voice)]
+    matching = [voice for voice in voices if wanted.matches(voice)]
+    matching.sort(key=lambda each: (each.get("kind") == "variant", not wanted.is_made_for(each)))
+    rows = [_row(voice) for voice in matching]
     if not rows:
         raise InvalidRequestError(
             f"none of the {len(voices)} voices matches; `voices list` without options shows all"
@@ -103,7 +127,8 @@ async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter
 def _row(voice: dict[str, Any]) -> tuple[str, ...]:
     alias_of = voice.get("alias_of")
     kind = f"alias of {alias_of}" if alias_of else voice.get("kind")
-    return voice["id"], voice.get("language") or "any", voice.get("gender") or _UNKNOWN, str(kind)
+    language = "any" if _is_of_any(voice) else voice["language"]
+    return voice["id"], language, voice.get("gender") or _UNKNOWN, str(kind)
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
