@@ -6,6 +6,7 @@ This module knows no words and no conversation.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +36,10 @@ class SoundFiles:
     def __init__(self, playback: Playback, microphone: Path) -> None:
         self._playback = playback
         try:
-            samples, rate_hz = soundfile.read(microphone, dtype="float32", always_2d=True)
+            with microphone.open("rb") as file:  # Python's errors say what is wrong with a path
+                samples, rate_hz = soundfile.read(file, dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
-            raise OSError(str(error)) from error
+            raise OSError(f"{microphone}: {error.error_string}") from error
         self._user = _resampled(samples.mean(axis=1), rate_hz, MICROPHONE_RATE_HZ)
         self._agent = bytearray()
 
@@ -65,10 +67,11 @@ class SoundFiles:
         user = _resampled(self._user / 32_768, MICROPHONE_RATE_HZ, SAMPLE_RATE_HZ)
         length = max(len(agent), len(user))
         tracks = [np.pad(track, (0, length - len(track))) for track in (agent, user)]
-        try:
-            soundfile.write(path, np.stack(tracks, axis=1), SAMPLE_RATE_HZ, subtype="PCM_16")
-        except soundfile.LibsndfileError as error:
-            raise OSError(str(error)) from error
+        file = BytesIO()
+        soundfile.write(
+            file, np.stack(tracks, axis=1), SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16"
+        )
+        path.write_bytes(file.getvalue())
 
 
 def _resampled(samples: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:

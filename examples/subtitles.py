@@ -1,4 +1,4 @@
-"""Subtitles for a spoken text, from the word times at its end: `pip install voiceagent-tts`, then
+"""Subtitles for a spoken text, from the word times at its end: `pip install -e .`, then
 
     python examples/subtitles.py "A text of up to 1,500 words." > speech.srt
 

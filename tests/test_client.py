@@ -568,6 +568,46 @@ async def test_a_refused_handshake_has_its_error(
     assert len(small_server.authorizations) == attempts
 
 
+@pytest.mark.parametrize(
+    ("status", "path", "advice"),
+    [
+        (HTTPStatus.UNAUTHORIZED, "", "set VOICEAGENT_TTS_API_KEY, or pass `api_key`"),
+        (HTTPStatus.NOT_FOUND, "/v1", "try the address without its path"),
+        (
+            HTTPStatus.NOT_FOUND,
+            "",
+            "is another program, or a proxy that does not pass on /v1/tts/ws",
+        ),
+        (HTTPStatus.NOT_FOUND, "/v1/tts/ws", "is another program, or a proxy"),
+    ],
+)
+async def test_a_refused_handshake_says_what_to_try(
+    small_server: SmallServer, status: HTTPStatus, path: str, advice: str
+) -> None:
+    """What helps depends on the address."""
+    small_server.status, small_server.refusals_left = status, 1
+    with pytest.raises(VoiceAgentError, match=advice):
+        await TTSClient(small_server.url + path).connect()
+
+
+async def test_an_address_with_an_s_too_many_is_told() -> None:
+    """A server without TLS does not become one with TLS: one attempt is enough."""
+    attempts = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        await reader.read(4096)  # all, or the system resets the connection
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(InvalidRequestError, match="without TLS has .* begins with ws://"):
+            await TTSClient(f"wss://127.0.0.1:{port}").connect()
+    assert attempts == 1
+
+
 async def test_an_address_without_the_s_of_tls_is_told() -> None:
     """A server with TLS answers `ws://` with bytes that are no HTTP."""
 

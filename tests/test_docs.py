@@ -1,6 +1,7 @@
 """The documents are true: their code runs, and their tables match the software."""
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -8,12 +9,15 @@ import shutil
 import sys
 import wave
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from pydantic_settings import BaseSettings
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
 
 from testbed.linked_models import link_with_short_runs
 from testbed.listening import words_of
@@ -110,6 +114,78 @@ async def test_the_livekit_example_of_the_readme_runs(
     words = await words_of(server.url, reply, language="en", voice="nova")
     spoken = count(words, in_history)
     assert heard(words, 2.0) <= spoken < len(words)
+
+
+async def answers(
+    url: str, messages: list[str], end: dict[str, Any] | None = None, subprotocol: str | None = None
+) -> list[dict[str, Any]]:
+    """Send messages over a socket; return the objects of the server until `end`, or its close."""
+    received = list[dict[str, Any]]()
+    subprotocols = [Subprotocol(subprotocol)] if subprotocol else None
+    async with connect(url, subprotocols=subprotocols, compression=None) as socket:
+        for message in messages:
+            await socket.send(message)
+        async for data in socket:
+            if isinstance(data, str):
+                received.append(json.loads(data))
+                if end is not None and end.items() <= received[-1].items():
+                    return received
+    return received
+
+
+@pytest.mark.parametrize("engine", ["espeak", "hibari"])
+async def test_the_messages_of_the_protocol_page_are_accepted(
+    start_server: StartServer, engine: str
+) -> None:
+    """In the order of the page, to a server with the embedded voice: it refuses none of them."""
+    server = await start_server(engine=engine)
+    messages = "".join(blocks("docs/protocol.md", "json client")).splitlines()
+    received = await answers(server.websocket_url, messages, subprotocol="tts.v1")
+    assert [each for each in received if each["type"] == "error"] == []
+    kinds = [each["type"] for each in received]
+    assert kinds.count("context.opened") == 2
+    assert {"cancelled", "done", "flushed", "cut", "pong"} <= set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "path", "end"),
+    [
+        ("vllm-omni", "/v1/audio/speech/stream", {"type": "session.done"}),
+        ("cartesia", "/tts/websocket", {"type": "done"}),
+        ("elevenlabs", "/v1/text-to-speech/nova/multi-stream-input", {"isFinal": True}),
+    ],
+)
+async def test_the_messages_of_another_dialect_are_accepted(
+    server: RunningServer, dialect: str, path: str, end: dict[str, Any]
+) -> None:
+    """The session of the page is spoken, and has the answers that the page shows."""
+    url = server.url.replace("http:", "ws:") + path
+    received = await answers(
+        url, blocks("docs/protocol.md", f"{dialect} client")[0].splitlines(), end
+    )
+    assert not any(each.get("error") or each.get("type") == "error" for each in received)
+    shown = blocks("docs/protocol.md", f"{dialect} server")[0].splitlines()
+    kinds = {json.loads(line).get("type") for line in shown if not line.startswith("(")}
+    assert kinds == {each.get("type") for each in received}
+
+
+async def test_the_requests_of_the_http_page_are_accepted(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """Each `curl` line of docs/http.md has an answer of success."""
+    server = await start_server(voices_folder=tmp_path)
+    commands = [block for block in blocks("docs/http.md", "sh") if block.startswith("curl")]
+    async with httpx.AsyncClient() as http:
+        for command in commands:
+            argv = shlex.split(at(server, command).replace("\\\n", ""))
+            url = next(each for each in argv if each.startswith("http"))
+            given = [value for option, value in pairwise(argv) if option == "-d"]
+            form = dict(value.split("=") for option, value in pairwise(argv) if option == "-F")
+            headers = {"Content-Type": "application/json"} if given else {}
+            answer = await http.post(
+                url, content=given[0] if given else None, data=form or None, headers=headers
+            )
+            assert answer.is_success, (command, answer.text)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised when Pipecat is imported
@@ -318,3 +394,14 @@ def test_every_link_leads_somewhere(paper: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", paper.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
     assert [target for target in targets if not (paper.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "paper", [*PAPERS, *sorted((ROOT / "examples").glob("*.py"))], ids=lambda path: path.name
+)
+def test_the_package_is_installed_from_a_clone(paper: Path) -> None:
+    """It is not on PyPI: no command asks an index for it, but one that adds to what is there."""
+    asking = re.findall(
+        r"(?:install|uvx|--from) ['\"]?voiceagent-tts\b[^'\"`\n]*", paper.read_text("utf-8")
+    )
+    assert [each for each in asking if each != "install 'voiceagent-tts[kokoro]"] == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from voiceagent_tts.extras import extras_with, packages_of
+from voiceagent_tts.cli.missing_packages import extras_with, packages_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,6 +26,9 @@ ROOT = Path(__file__).parents[1]
         ("huggingface_hub", "models", ("server", "qwen3")),
         ("pipecat", "demo", ("demo",)),
         ("matplotlib", "demo", ("demo",)),
+        ("loguru", "demo", ("demo",)),
+        ("loguru", "bench", ("pipecat",)),
+        ("tokenizers", "serve", ("server", "qwen3")),
         ("janome", "serve", ("japanese",)),
         ("fastapi", "bench", ("server", "espeak")),
     ],

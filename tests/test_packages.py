@@ -38,8 +38,6 @@ BROUGHT_BY = {
     "modelscope": "voiceagent_tts/hub.py",
     "opentelemetry": "opentelemetry-sdk",
     "pydantic_core": "pydantic",
-    "tokenizers": "transformers",
-    "loguru": "pipecat-ai",
     "aiortc": "pipecat-ai[webrtc]",
     "packaging": "pytest",
     "fontTools": "matplotlib",

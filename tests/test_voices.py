@@ -343,14 +343,18 @@ def test_a_named_timbre_does_not_hide_an_alias_of_the_default_voice() -> None:
 
 def test_an_unknown_name_gets_a_few_near_ones() -> None:
     """With many voices the error names the most similar ones, and says where all are listed."""
-    book = VoiceBook({"a": worker("default", *(f"speaker{k}" for k in range(300)), "anna")})
+    many = (f"speaker{k}" for k in range(298))
+    book = VoiceBook({"a": worker("default", *many, "anna", "announcer", "belinda")})
     with pytest.raises(InvalidRequestError) as refused:
         book.resolve("anne")
-    assert "try anna" in refused.value.message
-    assert refused.value.message.endswith("`voiceagent-tts voices list` shows all 302")
+    assert "try anna;" in refused.value.message
+    assert refused.value.message.endswith("`voiceagent-tts voices list` shows all 324")
     assert len(refused.value.message) < 200
-    with pytest.raises(InvalidRequestError, match="try default, speaker0, speaker1;"):
+    with pytest.raises(InvalidRequestError, match="try default, alloy, coral;"):
         book.resolve("零")
+    for strange in ("nosuch", "af_bella"):
+        with pytest.raises(InvalidRequestError, match="try default, alloy, coral;"):
+            book.resolve(strange)
 
 
 def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:

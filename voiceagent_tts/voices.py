@@ -201,7 +201,7 @@ class VoiceBook:
         return Voice(name, known.worker) if plus else known
 
     def _hint(self, name: str) -> str:
-        return name_hint(name, [voice.name for voice in self._voices.values()])
+        return name_hint(name, [voice.name for voice in self._voices.values()], ALIASES)
 
     def _first_name(self) -> str | None:
         return next(self._ordered(()), None)
@@ -246,14 +246,14 @@ def spoken_language(name: str, voice: Voice, languages: Sequence[str]) -> tuple[
 _NO_VOICE = "no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one"
 
 
-def name_hint(wanted: str, names: Iterable[str]) -> str:
-    """Say which names a client may have meant: all if they are few, otherwise those most alike."""
+def name_hint(wanted: str, names: Iterable[str], aliases: Iterable[str] = ()) -> str:
+    """Say which names a client may have meant: all if they are few, else those alike, or usual."""
     known = list(names)
     if not known:
         return f"there is {_NO_VOICE}"
     if len(known) <= _NAMES_IN_A_MESSAGE:
         return f"known are {', '.join(known)}"
-    spelling = {name.casefold(): name for name in (*known, *ALIASES)}
-    near = get_close_matches(wanted[:64].casefold(), spelling, _NEAR_NAMES, cutoff=0.5)
-    names_near = ", ".join(spelling[each] for each in near) or ", ".join(known[:3])
-    return f"try {names_near}; `voiceagent-tts voices list` shows all {len(known)}"
+    spelling = {name.casefold(): name for name in (*known, *aliases)}
+    near = get_close_matches(wanted[:64].casefold(), spelling, _NEAR_NAMES, cutoff=0.7)
+    tried = [spelling[each] for each in near] or list(dict.fromkeys((known[0], *aliases)))[:3]
+    return f"try {', '.join(tried)}; `voiceagent-tts voices list` shows all {len(spelling)}"

@@ -61,7 +61,11 @@ def test_files_in_place_of_devices(
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [(["--wav", "missing.wav"], "missing.wav"), (["--wav", str(ROOT / "README.md")], "README.md")],
+    [
+        (["--wav", "missing.wav"], "No such file or directory: 'missing.wav'"),
+        (["--wav", str(ROOT)], f"Is a directory: '{ROOT}'"),
+        (["--wav", str(ROOT / "README.md")], "README.md: Format not recognised"),
+    ],
 )
 def test_a_wrong_file_is_one_clear_line(
     served: ServerProcess, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str

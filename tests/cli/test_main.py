@@ -40,7 +40,7 @@ def test_a_closed_output_is_no_error(command: str, tmp_path: Path) -> None:
 def test_a_demo_without_its_packages_names_its_extra(
     command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line says how to install it, from an index and in a clone."""
+    """One line says how to install it."""
     for module in [name for name in sys.modules if name.startswith("voiceagent_tts.plugins.demo.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "loguru", None)  # what Pipecat logs with
@@ -48,7 +48,7 @@ def test_a_demo_without_its_packages_names_its_extra(
     assert refused.status == 1
     assert refused.errors == (
         "voiceagent-tts: the package 'loguru' is missing. Install the extras that this command "
-        "needs: pip install 'voiceagent-tts[demo]' (in a clone: pip install -e '.[demo]')\n"
+        "needs: pip install 'voiceagent-tts[demo]'\n"
     )
 
 

@@ -307,10 +307,23 @@ async def test_a_key_opens_the_server(start_server: StartServer, command: Comman
     """The key in the environment is sent; without it the server's refusal is printed."""
     server = await start_server(api_keys=("secret",))
     argv = ("say", TEXT, "--words", "a.json", "--url", server.websocket_url)
-    refused = await command(*argv)
-    assert (refused.status, "401" in refused.errors) == (1, True)
+    for refused in (
+        await command(*argv),
+        await command("voices", "list", "--url", server.websocket_url),
+    ):
+        assert refused.status == 1
+        assert "HTTP 401: expected a valid key; set VOICEAGENT_TTS_API_KEY" in refused.errors
     by_variable = await command(*argv, environment={"VOICEAGENT_TTS_API_KEY": "secret"})
     assert by_variable.status == 0
+
+
+@pytest.mark.parametrize("argv", [("say", TEXT, "-o", "a.wav"), ("voices", "list")])
+async def test_the_environment_names_the_server(argv: tuple[str, ...], command: Command) -> None:
+    """As for adapters and agents; an option on the command line has priority."""
+    place = {"VOICEAGENT_TTS_URL": "ws://127.0.0.1:1"}
+    assert "no server at 127.0.0.1:1" in (await command(*argv, environment=place)).errors
+    nearer = await command(*argv, "--url", "ws://127.0.0.1:2", environment=place)
+    assert "no server at 127.0.0.1:2" in nearer.errors
 
 
 async def test_voices_are_asked_of_a_proxy(command_here: CommandHere) -> None:
@@ -343,6 +356,21 @@ def test_voices_are_listed_by_what_they_are(
     assert "voices matches" in outcome.errors
 
 
+async def test_voices_of_a_language_come_before_timbres(
+    start_server: StartServer, command: Command
+) -> None:
+    """First a voice made for it, then names that leave the choice to the server, then variants."""
+    server = await start_server(engine="hibari")
+    argv = "voices", "list", "--language", "de", "--url", server.websocket_url
+    lines = (await command(*argv)).output.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert lines[0].split() == ["de", "de", "-", "language"]
+    assert {"default", "nova"} <= set(names) and "heart" not in names
+    assert "any" in lines[names.index("nova")]
+    timbres = [line.endswith("variant") for line in lines]
+    assert any(timbres) and timbres == sorted(timbres)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -369,6 +397,7 @@ def test_voices_of_an_absent_server_are_a_mistake(
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not that of a voiceagent-tts server"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "/v1/audio/voices: "),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "/v1/audio/voices: "),
+        (b"", "begins with wss://"),  # so ends a server with TLS
     ],
 )
 async def test_voices_of_another_server_are_a_mistake(

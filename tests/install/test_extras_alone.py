@@ -2,7 +2,9 @@
 
 import json
 import re
+import shlex
 import shutil
+import sys
 import tarfile
 import urllib.request
 import zipfile
@@ -115,6 +117,18 @@ def test_the_base_install_is_a_client(
     refused = environment.attempt(environment.command, "serve")
     assert refused.returncode == 1
     assert "pip install 'voiceagent-tts[server,espeak]'" in refused.stderr
+
+
+def test_the_advised_command_adds_an_extra_to_a_clone(tmp_path: Path) -> None:
+    """It works in another folder than the clone, and leaves the installation that of the clone."""
+    environment = install_with_pip(tmp_path, f"--editable={ROOT}")
+    refused = environment.attempt(environment.command, "serve")
+    (advised,) = re.findall(r"(pip install '.*')$", refused.stderr, re.MULTILINE)
+    pip = sys.executable, "-m", "pip", "--python", str(environment.python)
+    environment.run(*pip, *shlex.split(advised)[1:])
+    environment.run(environment.command, "say", "Hello there.", "-o", "hello.wav")
+    code = "import voiceagent_tts; print(voiceagent_tts.__file__)"
+    assert environment.run(environment.python, "-c", code).startswith(str(ROOT))
 
 
 def test_server_and_espeak_serve_and_speak(install: Install) -> None:

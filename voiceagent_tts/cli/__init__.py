@@ -14,10 +14,11 @@ import typer
 from voiceagent_tts import __version__
 from voiceagent_tts.cli import models, voices
 from voiceagent_tts.cli.arguments import Speed, Url
+from voiceagent_tts.cli.missing_packages import extras_with
 from voiceagent_tts.cli.streams import secure_standard_streams
 from voiceagent_tts.cli.undeclared import KEPT, options_in
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.extras import extras_with, install_hint
+from voiceagent_tts.extras import install_hint
 from voiceagent_tts.hooks import plugin_modules
 
 app = typer.Typer(

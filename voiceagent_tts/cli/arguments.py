@@ -8,8 +8,9 @@ import typer
 Url = Annotated[
     str | None,
     typer.Option(
+        envvar="VOICEAGENT_TTS_URL",
         help="Running server (ws://HOST:PORT); its key is in VOICEAGENT_TTS_API_KEY. "
-        "[default: a temporary server]"
+        "[default: a temporary server]",
     ),
 ]
 

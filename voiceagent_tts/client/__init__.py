@@ -17,6 +17,8 @@ audio. The client depends on no engine, no server and no agent framework.
 from voiceagent_tts.client.address import (
     DEFAULT_PATH,
     DEFAULT_URL,
+    TRY_TLS,
+    VOICES_PATH,
     authorization,
     configured_key,
     configured_url,
@@ -25,6 +27,7 @@ from voiceagent_tts.client.address import (
     public_address,
     refusal,
     server_message,
+    speaks_no_tls,
     websocket_address,
 )
 from voiceagent_tts.client.context import ClientContext, Event
@@ -46,6 +49,8 @@ __all__ = [
     "CLOSE_TIMEOUT_S",
     "DEFAULT_PATH",
     "DEFAULT_URL",
+    "TRY_TLS",
+    "VOICES_PATH",
     "AudioFormat",
     "CancelledMessage",
     "ClientAudio",
@@ -68,6 +73,7 @@ __all__ = [
     "public_address",
     "refusal",
     "server_message",
+    "speaks_no_tls",
     "timestamps_of",
     "websocket_address",
 ]

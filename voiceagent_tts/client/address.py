@@ -12,6 +12,8 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 DEFAULT_PATH = "/v1/tts/ws"
 DEFAULT_URL = f"ws://127.0.0.1:8765{DEFAULT_PATH}"
+VOICES_PATH = "/v1/audio/voices"
+TRY_TLS = "a server with TLS has an address that begins with wss://"
 
 _WEBSOCKET_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 _HOST_AND_PORT = re.compile(r"[\w.-]+(:\d{1,5})?(/[\w./-]*)?")
@@ -82,7 +84,14 @@ def connection_problem(place: str, error: Exception) -> str:
     # A name with several addresses raises one error that quotes those of all.
     if isinstance(cause, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in reason:
         return f"no server at {place}; start one with `voiceagent-tts serve`"
+    if speaks_no_tls(cause):
+        reason += "; a server without TLS has an address that begins with ws://"
     return f"no connection to {place}: {reason}"
+
+
+def speaks_no_tls(error: object) -> bool:
+    """Whether a connection failed because the server answered TLS without TLS."""
+    return getattr(error, "reason", None) in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def server_message(body: bytes | bytearray | None) -> str | None:
@@ -121,13 +130,19 @@ def configured_key(api_key: str | None) -> str | None:
     return api_key or os.environ.get("VOICEAGENT_TTS_API_KEY") or None
 
 
-def refusal(status: int) -> str:
-    """The message for a server that answers with an HTTP error, with a remedy if one is known."""
+def refusal(status: int, url: str) -> str:
+    """The message for a server that answers with an HTTP error, with a remedy if one is known.
+
+    `url` is what was asked: the WebSocket, or the list of voices.
+    """
+    place, path = public_address(url), urlsplit(url).path
     sentence = f"the server answered with HTTP {status}"
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return f"{sentence}: it drains, or does not serve yet"
+    if status == HTTPStatus.NOT_FOUND and path in (DEFAULT_PATH, VOICES_PATH):
+        return f"{sentence}: {place} is another program, or a proxy that does not pass on {path}"
     if status == HTTPStatus.NOT_FOUND:
         return f"{sentence}: try the address without its path; the socket is at {DEFAULT_PATH}"
     if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return sentence
-    return f"{sentence}: expected a valid key; pass `api_key`, or set VOICEAGENT_TTS_API_KEY"
+    return f"{sentence}: expected a valid key; set VOICEAGENT_TTS_API_KEY, or pass `api_key`"

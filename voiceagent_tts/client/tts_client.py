@@ -13,10 +13,13 @@ from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatu
 from websockets.http11 import Response
 
 from voiceagent_tts.client.address import (
+    TRY_TLS,
     authorization,
     connection_problem,
     public_address,
+    refusal,
     server_message,
+    speaks_no_tls,
     websocket_address,
 )
 from voiceagent_tts.client.context import ClientContext, Event
@@ -187,31 +190,29 @@ class TTSClient:
                 transport = await connect_websocket(self._url, self._headers, open_timeout_s=None)
                 return await ClientSocket.over(transport)
         except InvalidStatus as error:
-            raise _rejection(error.response) from error
+            raise _rejection(error.response, self._url) from error
         except (InvalidHandshake, InvalidURI) as error:
             sentence = f"{address} is no {SUBPROTOCOL} server: {type(error).__name__}"
             if isinstance(error, InvalidMessage) and self._url.startswith("ws:"):
-                sentence += "; a server with TLS has an address that begins with wss://"
+                sentence += f"; {TRY_TLS}"
             raise InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND) from error
         except OSError as error:
-            raise ConnectionLostError(connection_problem(address, error)) from error
+            problem = connection_problem(address, error)
+            if speaks_no_tls(error):
+                raise InvalidRequestError(problem, code=ErrorCode.NOT_FOUND) from error
+            raise ConnectionLostError(problem) from error
 
 
-def _rejection(response: Response) -> VoiceAgentError:
+def _rejection(response: Response, url: str) -> VoiceAgentError:
     status = response.status_code
-    sentence = f"the server answered the handshake with HTTP {status}"
+    sentence = refusal(status, url)
     match status:
         case 401:
-            return UnauthorizedError(f"{sentence}: the API key is missing or wrong")
+            return UnauthorizedError(sentence)
         case 403:
             reason = server_message(response.body)
-            told = sentence if reason is None else f"{sentence}: {reason}"
+            told = sentence if reason is None else f"the server answered with HTTP 403: {reason}"
             return UnauthorizedError(told, code=ErrorCode.FORBIDDEN)
-        case 404:
-            return InvalidRequestError(
-                f"{sentence}: expected a {SUBPROTOCOL} server there; try the URL without its path",
-                code=ErrorCode.NOT_FOUND,
-            )
         case 429:
             return OverloadedError(sentence, code=ErrorCode.RATE_LIMITED)
         case _ if status >= 500:

@@ -4,11 +4,12 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from voiceagent_tts.seam.events import VoiceDetails
+from voiceagent_tts.seam.events import Capabilities, VoiceDetails
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.voices import ALIASES, Voice, VoiceBook
@@ -81,6 +82,16 @@ class VoiceLists:
             )
 
 
+def _languages(
+    book: VoiceBook, voice: ListedVoice, capabilities: dict[str, Capabilities]
+) -> list[str]:
+    """The codes that a voice accepts; an alias leaves the choice among all workers."""
+    own = Voice(voice.details.name, voice.worker)
+    others = capabilities.values() if voice.alias_of else ()
+    of_others = chain.from_iterable(each.languages for each in others)
+    return list(dict.fromkeys((*book.languages(own, capabilities[voice.worker]), *of_others)))
+
+
 def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
     """The voices of a key; may read a file for each clone."""
     book = state.synthesizer.voices.seen_by(key_id)
@@ -98,9 +109,7 @@ def voices_of(state: ServerState, key_id: str | None) -> dict[str, Any]:
                 "alias_of": voice.alias_of,
                 "language": voice.details.language,
                 "gender": voice.details.gender,
-                "languages": book.languages(
-                    Voice(voice.details.name, voice.worker), capabilities[voice.worker]
-                ),
+                "languages": _languages(book, voice, capabilities),
                 "takes_instruct": capabilities[voice.worker].takes_instruct,
                 "needs_instruct": capabilities[voice.worker].needs_instruct,
                 "voice_id": None,

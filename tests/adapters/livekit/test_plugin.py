@@ -8,7 +8,14 @@ from typing import Any, get_args
 
 import aiohttp
 import pytest
-from livekit.agents import NOT_GIVEN, APIConnectOptions, APIError, APIStatusError, tts
+from livekit.agents import (
+    NOT_GIVEN,
+    APIConnectionError,
+    APIConnectOptions,
+    APIError,
+    APIStatusError,
+    tts,
+)
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.tts import FallbackAdapter
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
@@ -23,6 +30,7 @@ from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.core import WordTimestamp, samples_to_ms
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import AudioFormat, SampleRate
+from voiceagent_tts.server.serve import RunningServer
 
 ROOT = Path(__file__).parents[3]
 
@@ -480,11 +488,37 @@ async def test_the_environment_names_server_and_key(
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "right")
     assert await make_voice(None).list_voices()
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "wrong")
-    with pytest.raises(APIError, match="HTTP 401: expected a valid key; pass `api_key`"):
+    with pytest.raises(APIError, match="HTTP 401: .* set VOICEAGENT_TTS_API_KEY"):
         await make_voice(None).list_voices()
     with pytest.raises(APIStatusError) as raised:
         await make_voice(None).synthesize("Yes.").collect()
     assert raised.value.status_code == 401 and not raised.value.retryable
+
+
+async def test_tls_to_a_server_without_it_is_told_once(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """No attempt after the first one can mend an address with `wss://`."""
+    voice = make_voice(server.websocket_url.replace("ws:", "wss:"))
+    with pytest.raises(APIConnectionError, match="begins with ws://") as raised:
+        await voice.synthesize("Yes.").collect()
+    assert not raised.value.retryable
+
+
+async def test_an_address_of_another_program_is_told(make_voice: MakeVoice) -> None:
+    """Where the address has no path, there is none to leave out."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        voice = make_voice(f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        with pytest.raises(APIError, match="is another program, or a proxy"):
+            await voice.synthesize("Yes.").collect()
+        with pytest.raises(APIError, match="is another program, or a proxy"):
+            await voice.list_voices()
 
 
 async def test_a_proxy_gets_its_headers(make_voice: MakeVoice) -> None:

@@ -327,11 +327,32 @@ async def test_a_refused_key_is_told_after_another_refusal() -> None:
         async with talking(tts) as talk:
             for told in (2, 3):
                 await until(lambda count=told: len(talk.errors) == count, "it is told")
-                assert "HTTP 401: expected a valid key; pass `api_key`" in talk.errors[-1].error
+                assert (
+                    "HTTP 401: expected a valid key; set VOICEAGENT_TTS_API_KEY"
+                    in talk.errors[-1].error
+                )
                 assert not tts.is_usable
                 await tts.set_usable(True)
                 await talk.push(*reply("Yes."))
     assert "HTTP 503" in talk.errors[0].error
+
+
+@pytest.mark.parametrize(
+    ("scheme", "advice"), [("ws", "is another program, or a proxy"), ("wss", "begins with ws://")]
+)
+async def test_another_program_at_the_address_is_told(scheme: str, advice: str) -> None:
+    """What helps depends on the address: this one has no path, and a scheme of its own."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)  # all, or the system resets the connection
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        async with talking(VoiceAgentTTSService(url=f"{scheme}://127.0.0.1:{port}")) as talk:
+            await until(lambda: len(talk.errors) == 1, "it is told")
+            assert advice in talk.errors[0].error
 
 
 def failing(function: Callable[..., Any], call: int) -> Callable[..., Any]:

@@ -256,8 +256,7 @@ def test_a_missing_package_is_one_clear_line(
     assert (refused.status, refused.output) == (1, "")
     assert refused.errors == (
         "voiceagent-tts: the package 'sentencex' is missing. Install the extras that this command "
-        "needs: pip install 'voiceagent-tts[server,espeak]' (in a clone: pip install -e "
-        "'.[server,espeak]')\n"
+        "needs: pip install 'voiceagent-tts[server,espeak]'\n"
     )
 
 

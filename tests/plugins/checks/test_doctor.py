@@ -2,13 +2,16 @@
 
 import re
 import socket
+import tomllib
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
 from testbed.command_line import Command, CommandHere
 from testbed.missing import import_portaudio
+from testbed.papers import ROOT
 from testbed.parity_reference import REFERENCE
 from testbed.server_process import ServerProcess
 from voiceagent_tts.cli import models
@@ -16,6 +19,8 @@ from voiceagent_tts.cli.playback import output_device
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.checks.doctor import _word_times
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def has_line(output: str, beginning: str) -> bool:
@@ -30,7 +35,9 @@ async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:
     assert has_line(outcome.output, r"ok +Python +3\.\d+")
     assert has_line(outcome.output, r"ok +extra server +.*\bfastapi \d")
     assert has_line(outcome.output, r"ok +embedded voice +\d\.\d s of speech in \d+ ms$")
-    assert has_line(outcome.output, r"ok +word times +online aligner")
+    assert has_line(
+        outcome.output, r"ok +word times +\w+'s own; for engines without: online aligner$"
+    )
     for what in ("loudspeaker", "GPU", "model files", "port 8765"):
         assert has_line(outcome.output, rf"(ok|note) +{what} ")
     assert outcome.output.endswith("This machine can speak.\n")
@@ -48,7 +55,10 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
     (agents,) = re.findall(r"^\w+ +extra agents +(.*)$", result.stdout, re.MULTILINE)
     assert agents.count("pipecat-ai") == 1
     assert "-> pip install 'voiceagent-tts[server,espeak]'" in result.stdout
-    assert has_line(result.stdout, r"note +word times +estimates")
+    assert has_line(
+        result.stdout, r"note +word times +espeak's own; for engines without: estimates$"
+    )
+    assert set(re.findall(r" extra (\w+)", result.stdout)) <= set(EXTRAS)
     assert result.stdout.endswith("This machine cannot speak yet.\n")
     assert result.stderr == ""
 
@@ -125,6 +135,15 @@ async def test_a_machine_without_a_place_for_sockets_is_told_so(
     assert (outcome.status, outcome.errors) == (1, "")
     assert has_line(outcome.output, r"bad +embedded voice .*set TMPDIR to")
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ["espeak", "hibari", "kokoro"])
+def test_an_engine_with_word_times_of_its_own_is_named(
+    engine: Literal["espeak", "hibari", "kokoro"],
+) -> None:
+    """An aligner works for other engines only."""
+    detail = _word_times(Settings(engine=engine)).detail
+    assert detail.startswith(f"{engine}'s own; for engines without: online aligner")
 
 
 @pytest.mark.parametrize("engine", ["qwen3", "pocket"])

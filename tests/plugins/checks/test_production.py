@@ -54,6 +54,14 @@ async def test_the_documented_settings_are_safe(production: None) -> None:
     assert {what for what, verdict in found.items() if verdict != "ok"} == {"counting"}
 
 
+def test_every_finding_is_two_columns(command_here: CommandHere) -> None:
+    """What was checked stands apart from what was found, however long its name is."""
+    lines = command_here("doctor", "--production").output.splitlines()
+    assert "bad   limits of addresses  no limit of contexts, contexts_per_s" in lines
+    assert {line[25:27] for line in lines[:-1]} == {"  "}
+    assert all(line[27] != " " for line in lines[:-1])
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [

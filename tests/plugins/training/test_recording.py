@@ -9,7 +9,12 @@ import soxr
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.training.recording import RecordingLimits, read_recording, set_loudness
+from voiceagent_tts.plugins.training.recording import (
+    BadRecordingError,
+    RecordingLimits,
+    read_recording,
+    set_loudness,
+)
 
 
 @pytest.fixture
@@ -42,6 +47,12 @@ def test_rate_channels_silence_and_loudness_are_made_equal(
 
     meter = pyloudnorm.Meter(SAMPLE_RATE_HZ)
     assert meter.integrated_loudness(recording.samples) == pytest.approx(-23.0, abs=0.1)
+
+
+def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
+    """The system's reason, which libsndfile does not pass on."""
+    with pytest.raises(BadRecordingError, match="No such file or directory"):
+        read_recording(tmp_path / "a.flac", RecordingLimits())
 
 
 def test_loudness_never_clips(sentence: np.ndarray) -> None:

@@ -44,14 +44,19 @@ from voiceagent_tts.adapters.livekit.reply import (
 from voiceagent_tts.adapters.options import check_positive, check_strings, checked_connection
 from voiceagent_tts.adapters.reply import Mark
 from voiceagent_tts.adapters.turn import WholeCharacters
-from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address, public_address
+from voiceagent_tts.client import (
+    CLOSE_TIMEOUT_S,
+    VOICES_PATH,
+    ClientSocket,
+    http_address,
+    public_address,
+)
 from voiceagent_tts.client.transport import MAX_SERVER_MESSAGE_BYTES, Transport
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent, VoiceOptions
 from voiceagent_tts.protocol.messages import SUBPROTOCOL, ErrorMessage, WarningMessage
 
-_VOICES_PATH = "/v1/audio/voices"
 _ANSWER_TIMEOUT_S = 5.0
 _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Wait before each attempt to connect ahead of a reply; after these, the next reply connects."""
@@ -189,7 +194,7 @@ class TTS(tts.TTS[Literal["words"]]):
         Raises:
             APIError: the server cannot be reached, refuses the request, or is another one.
         """
-        url = http_address(str(self._url), _VOICES_PATH)
+        url = http_address(str(self._url), VOICES_PATH)
         try:
             timeout = aiohttp.ClientTimeout(total=_ANSWER_TIMEOUT_S)
             request = self._session().get(url, headers=self._headers, timeout=timeout)

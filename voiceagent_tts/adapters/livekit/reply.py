@@ -33,7 +33,7 @@ from voiceagent_tts.adapters.options import (
 )
 from voiceagent_tts.adapters.reply import Item, Reply, SilentServerError
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnWord, silence
-from voiceagent_tts.client import ClientSocket, connection_problem, refusal
+from voiceagent_tts.client import ClientSocket, connection_problem, refusal, speaks_no_tls
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ContextRecord, OpenOptions, VoiceOptions
@@ -273,8 +273,9 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
     match error:
         case APIError():
             return error
-        case aiohttp.ClientResponseError(status=status):
-            return APIStatusError(refusal(status), status_code=status, request_id=request_id)
+        case aiohttp.ClientResponseError(status=status, request_info=asked):
+            sentence = refusal(status, str(asked.real_url))
+            return APIStatusError(sentence, status_code=status, request_id=request_id)
         case SilentServerError():
             return APITimeoutError("the server is silent")
         case TimeoutError():
@@ -290,7 +291,8 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
                 retryable=error.is_retryable,
             )
         case aiohttp.ClientConnectorError(host=host, port=port, os_error=cause):
-            return APIConnectionError(connection_problem(f"{host}:{port}", cause))
+            problem = connection_problem(f"{host}:{port}", cause)
+            return APIConnectionError(problem, retryable=not speaks_no_tls(cause))
         case aiohttp.ClientError() | OSError():
             return APIConnectionError(f"no connection: {type(error).__name__}")
         case _:  # its text may quote what is spoken

@@ -226,7 +226,7 @@ class TurnTTSService(TTSService):
             on_failure=self._guarded(self._receive_outage),
             on_event=self._receive_other,
         )
-        self._place = public_address(address)
+        self._address = address
         self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
         self._outage: int | str | type[Exception] | None = None  # kind of the error reported last
@@ -354,10 +354,11 @@ class TurnTTSService(TTSService):
         if (kind := _kind_of(error)) != self._outage:
             self._outage = kind
             is_refusal = isinstance(error, InvalidStatus)
+            place = public_address(self._address)
             sentence = (
-                f"no connection to {self._place}: {refusal(error.response.status_code)}"
+                f"no connection to {place}: {refusal(error.response.status_code, self._address)}"
                 if is_refusal
-                else connection_problem(self._place, error)
+                else connection_problem(place, error)
             )
             await self._call_event_handler("on_connection_error", sentence)
             await self.push_error_frame(ErrorFrame(sentence, exception=error))

@@ -22,12 +22,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from voiceagent_tts.cli.best_voice import choose_engine
+from voiceagent_tts.cli.missing_packages import packages_of
 from voiceagent_tts.cli.playback import output_device
 from voiceagent_tts.cli.settings import read_server_settings
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
-from voiceagent_tts.extras import install_hint, packages_of
+from voiceagent_tts.extras import install_hint
 
 _EXTRAS = (
     "server",
@@ -37,13 +38,14 @@ _EXTRAS = (
     "kokoro",
     "pocket",
     "qwen3",
-    "upstream",
     "pipecat",
     "livekit",
     "demo",
     "agents",
 )
 _PROBE_TIMEOUT_S = 2.0
+_OWN_WORD_TIMES = ("espeak", "hibari", "kokoro")
+"""Engines that report when their words sound."""
 _STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
@@ -70,10 +72,10 @@ async def examine() -> bool:
 def print_finding(console: Console, finding: Finding) -> None:
     """Print a finding, and its remedy on a second line if it has one."""
     style = _STYLES[finding.verdict]
-    console.print(f"[{style}]{finding.verdict:<6}[/]{escape(f'{finding.what:<17}')}", end="")
+    console.print(f"[{style}]{finding.verdict:<6}[/]{escape(f'{finding.what:<19}')}  ", end="")
     console.print(escape(finding.detail))
     if finding.remedy:
-        console.print(f"{'':<23}[dim]->[/] {escape(finding.remedy)}")
+        console.print(f"{'':<27}[dim]->[/] {escape(finding.remedy)}")
 
 
 async def _findings() -> AsyncIterator[Finding]:
@@ -81,8 +83,6 @@ async def _findings() -> AsyncIterator[Finding]:
     settings, finding = _read_settings()
     yield finding
     needed = {"server", *({settings.engine} & {"hibari", "kokoro", "pocket", "qwen3"})}
-    if settings.upstream is not None:
-        needed.add("upstream")
     for extra in _EXTRAS:
         yield _extra(extra, is_needed=extra in needed)
     yield _address(settings)
@@ -262,7 +262,7 @@ def _best_voice(settings: Settings, embedded: Finding) -> Finding:
 
 
 def _word_times(settings: Settings) -> Finding:
-    """Report which aligner finds word times for engines without their own, and where."""
+    """Report whether the engine has word times of its own, and which aligner finds others."""
     from voiceagent_tts.cli.models import aligner_folder
 
     folder = aligner_folder(None)
@@ -270,11 +270,13 @@ def _word_times(settings: Settings) -> Finding:
     if folder is not None and settings.aligner in ("auto", "forced"):
         update = {"aligner_model": settings.aligner_model or folder}
         found.append(f"forced aligner {_aligner_place(settings.model_copy(update=update))}")
+    detail = " and ".join(found) or "estimates"
+    engine = choose_engine(settings).settings.engine
+    if engine in _OWN_WORD_TIMES:
+        detail = f"{engine}'s own; for engines without: {detail}"
     if found:
-        return Finding("word times", "ok", " and ".join(found))
-    return Finding(
-        "word times", "note", "estimates, if an engine reports none", install_hint("espeak")
-    )
+        return Finding("word times", "ok", detail)
+    return Finding("word times", "note", detail, install_hint("espeak"))
 
 
 def _aligner_place(settings: Settings) -> str:

@@ -134,7 +134,7 @@ def set_loudness(samples: Samples, loudness_lufs: float) -> Samples:
 
 def _decode(path: Path, limits: RecordingLimits) -> Samples:
     try:
-        with soundfile.SoundFile(path) as file:
+        with path.open("rb") as opened, soundfile.SoundFile(opened) as file:
             if file.samplerate < limits.min_rate_hz:
                 raise BadRecordingError(
                     Problem.WRONG_RATE,
