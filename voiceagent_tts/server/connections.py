@@ -63,9 +63,8 @@ def _wait(connection: socket.socket) -> None:
     _waiting.pop(connection.fileno(), None)
     with suppress(OSError, IndexError):  # its client has gone, or is on a Unix socket
         _waiting[connection.fileno()] = connection, network_of(connection.getpeername()[0])
-    if len(_waiting) > (
-        most := min(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-    ):
+    most = min(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+    if len(_waiting) > most:
         for file in [each for each in _waiting if _waiting[each][0].fileno() < 0]:
             del _waiting[file]
         if len(_waiting) > most:

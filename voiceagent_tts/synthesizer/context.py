@@ -332,7 +332,7 @@ class Context:
     def _can_read(self) -> bool:
         if self.state >= ContextState.ENDED or not (self._intake.received or self._intake.divided):
             return False
-        return not (self._speaker.is_active and self._intake.is_far_ahead)
+        return not (self._speaker.is_active and self._intake.is_far_ahead)  # its audio comes first
 
     def _count_surplus(self) -> None:
         """Report by how much new readings are longer than their text; fail if it is too much."""
