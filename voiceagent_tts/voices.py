@@ -168,9 +168,10 @@ class VoiceBook:
         That worker may have a voice of this name, and another one a speaker. But a client that
         knows the name from other servers does not want a named timbre of another worker.
         """
-        known = self._voices.get(name)
-        if name not in ALIASES or known is None:
-            return name in ALIASES
+        if name not in ALIASES:
+            return False
+        if (known := self._voices.get(name)) is None:
+            return True
         is_default = known.worker == next(iter(self._voices.values())).worker
         return not is_default and self.details_of(known).kind == "preset"
 

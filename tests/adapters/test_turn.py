@@ -330,7 +330,7 @@ def test_what_a_context_leaves_depends_on_why_it_ended(reason: DoneReason, rest:
     """The audio of one at its limit may end within a word, which is spoken again."""
     turn = Turn("turn", OpenOptions())
     turn.append("One two three four", 0.0)
-    start(turn, split_words(turn.text)).state = WireState.ENDED
+    start(turn, split_words(turn.text)).state = WireState.TEXT_ENDED
     receive(turn, 710)
     turn.receive(done(reason, len(turn.text)), 0.0)
     assert turn.rest == rest and turn.record is None
@@ -341,7 +341,7 @@ def test_a_context_that_ended_otherwise_has_failed(reason: DoneReason) -> None:
     """Also one that spoke no word up to its limit; the host decides whether another one tries."""
     turn = Turn("turn", OpenOptions())
     turn.append("One two three four", 0.0)
-    start(turn, split_words(turn.text)).state = WireState.ENDED
+    start(turn, split_words(turn.text)).state = WireState.TEXT_ENDED
     receive(turn, 100)
     with pytest.raises(EngineError, match=f"the server ended a turn: {reason}"):
         turn.receive(done(reason, 0), 0.0)

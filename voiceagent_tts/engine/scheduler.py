@@ -184,7 +184,8 @@ class Scheduler:
     def plan(self, contexts: Collection[EngineContext], now: float) -> Plan:
         """Decide what this step does."""
         waiting = [context for context in contexts if context.can_start]
-        able = stepping = [context for context in contexts if context.can_step]
+        able = [context for context in contexts if context.can_step]
+        stepping = able
         if any(_is_pressed(context, now) for context in chain(waiting, stepping)):
             waiting = [context for context in waiting if not context.is_batch]
             stepping = [

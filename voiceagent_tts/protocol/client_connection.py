@@ -360,7 +360,7 @@ class ClientConnection:
         Raises:
             InvalidRequestError: the context accepts no text.
         """
-        self._accepting_text(context_id).state = WireState.ENDED
+        self._accepting_text(context_id).state = WireState.TEXT_ENDED
         return ContextEnd(context_id=context_id).encode()
 
     def cancel(self, context_id: str, played_ms: int | None = None) -> str:

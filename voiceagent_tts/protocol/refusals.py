@@ -99,7 +99,7 @@ class WireState(Enum):
     """State of a context by the messages sent so far; decides which messages are legal."""
 
     OPEN = auto()  # the context accepts text
-    ENDED = auto()  # the client sent `end`: no more text will come
+    TEXT_ENDED = auto()  # the client sent `end`: no more text will come
     CANCELLING = auto()  # the client sent `cancel`; `cancelled` has not been sent
     CANCELLED = auto()  # the server sent `cancelled`; only `done` may follow
 

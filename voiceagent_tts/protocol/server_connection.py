@@ -260,7 +260,7 @@ class ServerConnection:
         if context is not None and context.has_end:
             return []
         context = self._accepting_text(message.context_id)
-        context.state, context.has_end = WireState.ENDED, True
+        context.state, context.has_end = WireState.TEXT_ENDED, True
         return [message]
 
     def _cancel(self, message: ContextCancel) -> list[ClientMessage]:

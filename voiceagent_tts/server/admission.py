@@ -1,6 +1,6 @@
 """Admits contexts within their callers' limits, charges them, and records their ends.
 
-Every route opens its contexts here; the synthesizer itself does not handle keys.
+Every route opens its contexts here. `Access` gives each its `Admission`, if there are limits.
 """
 
 import asyncio

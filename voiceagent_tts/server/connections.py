@@ -63,9 +63,8 @@ def _wait(connection: socket.socket) -> None:
     _waiting.pop(connection.fileno(), None)
     with suppress(OSError, IndexError):  # its client has gone, or is on a Unix socket
         _waiting[connection.fileno()] = connection, network_of(connection.getpeername()[0])
-    if len(_waiting) > (
-        most := min(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-    ):
+    most = min(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+    if len(_waiting) > most:
         for file in [each for each in _waiting if _waiting[each][0].fileno() < 0]:
             del _waiting[file]
         if len(_waiting) > most:
@@ -115,7 +114,7 @@ class _Paced(asyncio.Protocol):
     _most_bytes = _READ_BYTES  # that are worked on at once
 
     @property
-    def _is_paused(self) -> bool:  # whether uvicorn has paused the reading
+    def _is_reading_paused(self) -> bool:  # by uvicorn
         raise NotImplementedError
 
     def _cost_bytes(self, size_bytes: int) -> int:
@@ -155,10 +154,10 @@ class _Paced(asyncio.Protocol):
         except BaseException:  # as asyncio does where it calls this itself
             self.transport.abort()
             raise
-        now = self.transport.get_protocol()  # after a handshake, that of the socket
+        protocol = self.transport.get_protocol()  # after a handshake, that of the socket
         if self._unread:  # TLS reads more at once
             self._read_in_turn()
-        elif isinstance(now, _Paced) and not now._unread and not now._is_paused:
+        elif isinstance(protocol, _Paced) and not (protocol._unread or protocol._is_reading_paused):
             self.transport.resume_reading()
 
 
@@ -185,7 +184,7 @@ class RequestProtocol(_Paced, H11Protocol):
             self.transport.abort()
 
     @property
-    def _is_paused(self) -> bool:
+    def _is_reading_paused(self) -> bool:
         return self.flow.read_paused
 
     def _work_on(self, data: bytes) -> None:
@@ -338,7 +337,7 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
             self.transport.write(late_pong)
 
     @property
-    def _is_paused(self) -> bool:
+    def _is_reading_paused(self) -> bool:
         return self.read_paused
 
     def _work_on(self, data: bytes) -> None:

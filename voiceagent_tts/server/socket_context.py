@@ -101,7 +101,7 @@ class SocketContext:
         self._inbox = _Inbox(socket.state.settings.max_text_chars)  # for the task
         self._dropped_text = ""  # text that still waited at the end
         self._is_over = False  # its `done` was sent as an answer
-        # Not longer than it runs: a task that was cancelled names its frames, which name `self`.
+        # None once stopped: a cancelled task keeps its frames, and these keep `self`: a cycle.
         self._task: asyncio.Task[None] | None = asyncio.create_task(self._open())
 
     # Messages of the client.
@@ -119,9 +119,9 @@ class SocketContext:
 
     def cancel(self, played_ms: int | None) -> None:
         """Stop the context and answer with its cut, or end it before it is open."""
-        self._after_first_step(functools.partial(self._cancel, played_ms))
+        self._after_first_step(functools.partial(self._cancel_now, played_ms))
 
-    def _cancel(self, played_ms: int | None) -> None:
+    def _cancel_now(self, played_ms: int | None) -> None:
         if self._is_over:
             return
         self._stop_task()
@@ -143,9 +143,9 @@ class SocketContext:
 
     def abandon(self) -> None:
         """Cancel the context of a client that has disconnected."""
-        self._after_first_step(self._abandon)
+        self._after_first_step(self._abandon_now)
 
-    def _abandon(self) -> None:
+    def _abandon_now(self) -> None:
         self._stop_task()
         if self._admitted is not None:
             self._admitted.context.abandon()
@@ -178,7 +178,7 @@ class SocketContext:
         try:
             message = self._writer.next_message()
         except Exception as error:  # other contexts of the socket continue
-            self._abandon()
+            self._abandon_now()
             return self._refuse(VoiceAgentError.wrapping(error))
         if self._writer.done is not None:
             self.done = self._writer.done
@@ -305,15 +305,15 @@ class ContextWriter:
         self._output = OutputStream(message.audio.encoding, message.audio.sample_rate)
         self.audio = MessageQueue()  # waits to be sent
         self._sample_offset = 0  # at the client's rate
-        self._after_audio: ContextDone | None = None
+        self._pending_done: ContextDone | None = None  # it leaves after the last audio
         self._waiting_chars = 0  # of text that the context had not received when it was cancelled
 
     def cancel(self, played_ms: int | None, waiting_text: str) -> None:
         """Cancel the context, and drop the audio that has not been sent.
 
-        Once `done` waits only for the last audio to be marked and sent, it is too late: both leave.
+        It has no effect once the context is done: its last audio and `done` are still sent.
         """
-        if self._after_audio is None:
+        if self._pending_done is None:
             self._cancelled_at = time.monotonic()
             self.audio = MessageQueue()  # audio that is being filtered goes into the old one
             self._is_filtering = False
@@ -332,18 +332,18 @@ class ContextWriter:
                 return self._audio_message()
             if self._is_filtering and not self.context.has_words_next:
                 return None  # later events must follow the audio
-            event = self._after_audio or self.context.next_event()
-            if event is None:
-                return None
-            match event:
+            if self._pending_done is not None:
+                self.done = self._pending_done
+                return Outgoing(self._encode_done(self.done))
+            match event := self.context.next_event():
+                case None:
+                    return None
                 case AudioChunk(pcm=pcm):
                     self._filter(pcm)
-                case ContextDone() if event.reason != "cancelled" and self._after_audio is None:
-                    self.audio.push(self._output.finish())
-                    self._after_audio = event
                 case ContextDone():
-                    self.done = event
-                    return Outgoing(self._encode_done(event))
+                    if event.reason != "cancelled":
+                        self.audio.push(self._output.finish())
+                    self._pending_done = event
                 case ContextCancelled():
                     return Outgoing(self._encode(event), self._observe_cancel)
                 case _:

@@ -1,15 +1,15 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` keeps the text. `_read_on` takes segments of it, which the queue divides a few
-   characters at a time, and no further ahead of the audio than an engine needs.
-2. `_speak` passes each segment to the engine, and announces its words.
-3. `_grant` gives credit as playback proceeds: to the engine, and to audio and breaks that wait.
+1. `push_text` keeps the text in `Intake`, which divides it a few characters at a time. `_read_on`
+   takes its segments, no further ahead of the audio than an engine needs.
+2. `_act_on` passes each segment to the engine, and announces its words.
+3. `_grant` gives credit, with the first segment and as playback proceeds: to the engine, and to
+   audio and breaks that wait.
 4. `_on_engine_event` receives audio and words. Audio goes to `Words`, which may ask aligners, and
-   into the queue that `next_event` reads.
+   into `EventQueue`, where published words come before all else.
 5. `_advance` follows every step: it publishes the words that are due, answers flushes, and sets the
    timer for what a part will do by itself.
-6. `next_event` returns words, audio within the credit and answers; `sent` reports which audio has
-   left.
+6. `next_event` reads that queue, audio within the credit; `sent` reports which audio has left.
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
    was heard and what was not. `ContextDone` is the last event.
 """
@@ -93,7 +93,7 @@ class ContextState(IntEnum):
     OPEN = auto()  # accepts text
     FINISHING = auto()  # accepts no more text; some audio is missing
     GENERATED = auto()  # all audio is here; some words are missing, or may get better times
-    ENDED = auto()  # its reader takes the queued events
+    ENDED = auto()  # no more events arise; those that are queued can still be read
     CLOSED = auto()  # reported; there are no more events
 
 
@@ -238,8 +238,8 @@ class Context:
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
         self._language_checked_end = 0  # of the text whose language was checked
-        self._flushes: deque[Flush] = deque()  # whose text is not generated
-        self._spoken_flushes: deque[tuple[Flush, int]] = deque()  # with the end of its audio
+        self._flushes: deque[Flush] = deque()  # whose text has audio to come
+        self._generated_flushes: deque[tuple[Flush, int]] = deque()  # with the end of its audio
         self._waiting_flushes = 0
         self._warned: set[str] = set()  # codes of the warnings that the client has
         self._generated_end_sample = 0  # end of the segments that are whole, and of their breaks
@@ -317,7 +317,7 @@ class Context:
     # Received text is read in bounded steps.
 
     def _read_on(self, now: float) -> None:
-        """Read and speak received text: now while it is the context's turn, the rest later."""
+        """Divide and speak received text while `Turns` allows; the rest when it is its turn."""
         while self._can_read and self._turns.take_now():
             self._read_step(now)
         self._advance(now)
@@ -325,14 +325,14 @@ class Context:
     def _read_step(self, now: float) -> None:
         with self._failing():  # its text may have been accepted long ago
             for part in self._intake.pop_parts(now):
-                self._speak(part, now)
+                self._act_on(part, now)
             self._count_surplus()
 
     @property
     def _can_read(self) -> bool:
         if self.state >= ContextState.ENDED or not (self._intake.received or self._intake.divided):
             return False
-        return not (self._speaker.is_active and self._intake.is_far_ahead)
+        return not (self._speaker.is_active and self._intake.is_far_ahead)  # its audio comes first
 
     def _count_surplus(self) -> None:
         """Report by how much new readings are longer than their text; fail if it is too much."""
@@ -343,20 +343,20 @@ class Context:
                 self._on_surplus(surplus, self.fail)
             self._intake.check_readings()
 
-    def _continue_later(self, steps: int = 1) -> None:
-        """Continue in a later iteration of the event loop, with work that counts as `steps`."""
+    def _request_turn(self, steps: int = 1) -> None:
+        """Have `_on_turn` called when it is the owner's turn, for work that counts as `steps`."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
-            self._turns.add(self._owner, self._continue, steps)
+            self._turns.add(self._owner, self._on_turn, steps)
 
-    def _continue(self) -> None:
+    def _on_turn(self) -> None:
         self._waits_for_turn = False
         now = time.monotonic()
         if self._can_read:
             self._read_step(now)
         self._read_on(now)
 
-    def _speak(self, part: TextPart, now: float) -> None:
+    def _act_on(self, part: TextPart, now: float) -> None:
         if self.state >= ContextState.ENDED:
             return
         match part:
@@ -437,15 +437,15 @@ class Context:
         """
         if self.state is not ContextState.CLOSED:
             basis: CutBasis = "clock" if played_samples is None else "played_ms"
-            self._cancel(ContextCancelled(self.cut(played_samples, waiting_text), basis))
+            self._end_cancelled(ContextCancelled(self.cut(played_samples, waiting_text), basis))
 
     def abandon(self) -> None:
         """Cancel the context of a client that has disconnected; sends no events; idempotent."""
         if self.state is not ContextState.CLOSED:
-            self._cancel()
+            self._end_cancelled()
             self._close()
 
-    def _cancel(self, *answer: ContextCancelled) -> None:
+    def _end_cancelled(self, *answer: ContextCancelled) -> None:
         self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
         self._events.clear()
         self._error_code = None  # the client is not told of an earlier failure
@@ -647,21 +647,21 @@ class Context:
         with self._failing():
             self._publish(now)
             if self.state < ContextState.ENDED:
-                if self._flushes or self._spoken_flushes:
+                if self._flushes or self._generated_flushes:
                     self._answer_flushes()
                 if self.state is ContextState.GENERATED and self._words.is_complete:
                     self._end(self._reason)
             if self._events.is_held(self._granted_samples):
                 self._grant(now)
         if self._can_read:
-            self._continue_later()
+            self._request_turn()
         self._set_timer(now)
 
     def _publish(self, now: float) -> None:
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._events.put_words(words)
             if len(words) == WORDS_AT_ONCE:
-                self._continue_later(STEPS_AT_ONCE)
+                self._request_turn(STEPS_AT_ONCE)
 
     @property
     def _granted_samples(self) -> float:
@@ -687,14 +687,14 @@ class Context:
 
     def _answer_flushes(self) -> None:
         while self._flushes and self._flushes[0].char_end <= self._intake.generated_char_end:
-            self._spoken_flushes.append((self._flushes.popleft(), self._listener.end_sample))
+            self._generated_flushes.append((self._flushes.popleft(), self._listener.end_sample))
         next_char = self._words.next_char
-        while self._spoken_flushes:
-            flush, end_sample = self._spoken_flushes[0]
+        while self._generated_flushes:
+            flush, end_sample = self._generated_flushes[0]
             if next_char is not None and next_char < flush.char_end:
                 return
             self._events.put(ContextFlushed(flush.flush_id, end_sample))
-            self._spoken_flushes.popleft()
+            self._generated_flushes.popleft()
 
     def _set_timer(self, now: float) -> None:
         due_at = self._pacer.due_at if self._awaits_credit else None

@@ -290,7 +290,7 @@ class _Piece:
 class Turns:
     """Does work of one kind: so much in each iteration of the event loop, the rest in later ones.
 
-    However much work one owner has, the next piece of another waits for one piece of each owner.
+    Owners take turns: the next piece of one waits for at most one piece of each other owner.
 
     Args:
         most: cost of the work that is begun in one iteration. The last piece may exceed it.
@@ -303,28 +303,28 @@ class Turns:
         self._has_begun = False
 
     def take_now(self, cost: int = 1) -> bool:
-        """Take a turn now, if none waits and one is left in this iteration; return whether."""
+        """Count the caller's work and return True, if none waits and this iteration has room."""
         is_free = not self._waiting and self._left > 0
         if is_free:
             self._count(cost)
         return is_free
 
     def add(self, owner: str, work: Callable[[], object], cost: int = 1) -> _Piece:
-        """Do `work` in a later iteration, or later in this one if there is a turn left."""
+        """Do `work` when it is the owner's turn, which is never before this call has returned."""
         piece = _Piece(work, cost)
         self._waiting.setdefault(owner, deque()).append(piece)
         self._begin_again()
         return piece
 
     def take(self, owner: str, work: Callable[[], object], cost: int = 1) -> None:
-        """Do `work` now or in a later iteration."""
+        """Do `work` now if there is room in this iteration, else when it is the owner's turn."""
         if self.take_now(cost):
             work()
         else:
             self.add(owner, work, cost)
 
     async def wait(self, owner: str, cost: int = 1) -> None:
-        """Wait for a turn of the owner; the work is then done one iteration later."""
+        """Return now if there is room in this iteration, else when it is the owner's turn."""
         if self.take_now(cost):
             return
         turn = asyncio.Event()

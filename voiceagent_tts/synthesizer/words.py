@@ -101,12 +101,12 @@ class Words:
 
     @property
     def due_at(self) -> float | None:
-        """When `pop_due` must be called without further events; None if an event decides."""
+        """When `pop_due` must be called without further events; None, as here, if these decide."""
         return None
 
     def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
         """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
-        due = self._due(now) if self.next_char is not None else ()
+        due = self._pop_leaving(now) if self.next_char is not None else ()
         # Stretched audio is shorter than its words report.
         start = self.published[-1].start_sample if self.published else 0
         words = tuple(not_before(each, start) for each in self._heard(due)) if due else ()
@@ -116,8 +116,8 @@ class Words:
             self.published += words
         return words
 
-    def _due(self, now: float) -> Sequence[WordTimestamp]:
-        """The words that must leave now, on the engine's clock."""
+    def _pop_leaving(self, now: float) -> Sequence[WordTimestamp]:
+        """Remove the words that leave now, on the engine's clock: all that wait for no break."""
         played, limit = self._played_on_arrival(now), self.listener.char_limit
         due: list[WordTimestamp] = []
         while self._reported and len(due) < self._most_words:

@@ -197,8 +197,8 @@ class WorkerClient:
             case AudioStep(rows):
                 self.audio_at = time.monotonic()
                 for row in rows:
-                    self._pass_on(row.context, AudioStep((row,)))
-            case Done(context) | Cancelled(context) | Failed(int(context)):
+                    self._deliver(row.context, AudioStep((row,)))
+            case Done(context) | Cancelled(context) | Failed(int(context)):  # of one context
                 if handler := self._free_row(context):
                     self._call(handler, context, event)
             case Ready(capabilities):
@@ -210,12 +210,12 @@ class WorkerClient:
                     made_s = made_samples / SAMPLE_RATE_HZ
                     self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
                 self.stats = event
-            case Failed(_, _, message):
+            case Failed(_, _, message):  # of the whole worker
                 self.failure = message
             case _:
-                self._pass_on(event.context, event)
+                self._deliver(event.context, event)
 
-    def _pass_on(self, context: int, event: "Event | AlignEvent") -> None:
+    def _deliver(self, context: int, event: "Event | AlignEvent") -> None:
         attached = self._contexts.get(context)
         if attached is not None and attached.handler is not None:
             self._call(attached.handler, context, event)
@@ -436,7 +436,7 @@ class Speaker(Row):
         self._move_to(worker, request)
 
     def _move_to(self, worker: Worker, request: ContextRequest) -> None:
-        self.reserve(worker, self._on_event, self._on_free and self._note_free)
+        self.reserve(worker, self._on_event, self._note_free)
         self.request = request  # that of the last worker
         self._preparation = preparation_of(request)
         self._rows += 1

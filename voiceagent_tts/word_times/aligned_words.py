@@ -204,18 +204,25 @@ class AlignedWords(Words):
 
     @property
     def _deadline(self) -> float | None:
-        """When playback is about to reach the next word, so that `_due` returns it."""
-        sent_samples = self._playout.sent_samples
-        if not sent_samples or (start := self.policy.next_start) is None:
+        """When `_reach` arrives at the next word; None if an event must come first."""
+        playout_end = self._playout.playout_end
+        if not self._playout.sent_samples or (start := self.policy.next_start) is None:
             return None
         char_start, char_limit = self.policy.next_char, self.listener.char_limit
         if char_start is None or (char_limit is not None and char_start >= char_limit):
             return None
-        place = self.listener.to_listener(start, char_start)
-        unsent_s = (place - sent_samples) / SAMPLE_RATE_HZ
-        if unsent_s > AHEAD_S:
+        place, furthest = self.listener.to_listener(start, char_start), self._reach(playout_end)
+        if place > furthest:
             return None
-        return self._playout.playout_end + unsent_s - AHEAD_S + _TIMER_S
+        return playout_end - (furthest - place) / SAMPLE_RATE_HZ + _TIMER_S
+
+    def _reach(self, now: float) -> float:
+        """The point that playback may reach before words can leave again, on the listener's clock.
+
+        It is `AHEAD_S` ahead of playback, and so at most as far behind the audio that was sent.
+        """
+        ahead_s = AHEAD_S - self._playout.lead_s(now)
+        return self._playout.sent_samples + ahead_s * SAMPLE_RATE_HZ
 
     def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
         """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
@@ -226,11 +233,9 @@ class AlignedWords(Words):
             self._aligners.wait_for_better(now)
         return words
 
-    def _due(self, now: float) -> tuple[WordTimestamp, ...]:
-        """The words that must leave now: playback may reach them before the next ones can leave."""
-        playout, listener = self._playout, self.listener
-        ahead_s = AHEAD_S - playout.lead_s(now)
-        reach = playout.sent_samples + ahead_s * SAMPLE_RATE_HZ
+    def _pop_leaving(self, now: float) -> tuple[WordTimestamp, ...]:
+        """Remove the words that leave now: up to `_reach`, and those with final times."""
+        listener, reach = self.listener, self._reach(now)
         if self._is_broken_off:  # no word can be sent once the audio so far has left
             reach = max(reach, listener.end_sample - 1)
         return self.policy.pop_due(
@@ -422,9 +427,7 @@ class WordPolicy:
         """
         if len(self._published) == len(self._words):
             return None
-        source, timestamp = self._choose(len(self._published))
-        start = max(timestamp.start_sample, self._earliest_start)
-        return start if self._may_be_heard(source, start) else None
+        return self._start_if_made(*self._choose(len(self._published)))
 
     def known_between(
         self, char_start: int, char_end: int, is_final: bool
@@ -527,8 +530,13 @@ class WordPolicy:
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
         if self.has_all_audio and not self.sources:
             return True
+        start = self._start_if_made(source, timestamp)
+        return start is not None and start <= reach_sample
+
+    def _start_if_made(self, source: Source, timestamp: WordTimestamp) -> int | None:
+        """The start of the next word, in order; None while its audio may not be made yet."""
         start = max(timestamp.start_sample, self._earliest_start)
-        return self._may_be_heard(source, start) and start <= reach_sample
+        return start if self._may_be_heard(source, start) else None
 
     @property
     def _earliest_start(self) -> int:

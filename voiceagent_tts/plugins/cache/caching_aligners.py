@@ -36,14 +36,14 @@ class CachingAligners(ContextAligners):
         self._worker = worker
         self._on_event = on_event
         self.times = WordPolicy(self.sources)
-        worker.decide, worker.known_times = self._decide, self.times.known_between
+        worker.on_decided, worker.known_times = self._on_decided, self.times.known_between
         self._undecided: deque[Word] = deque()
         """Words of text that may become a phrase, or that was not passed on yet."""
         self._decided_char_end = 0
         self._phrases: deque[tuple[int, int]] = deque()
         """Start and end in the text of each phrase whose words may still come."""
 
-    def _decide(self, segment: Segment, is_live: bool) -> None:
+    def _on_decided(self, segment: Segment, is_live: bool) -> None:
         """Learn who speaks a segment, which follows those before."""
         self._decided_char_end = segment.char_end
         if not is_live:
@@ -81,7 +81,7 @@ class CachingAligners(ContextAligners):
         """Disconnect the aligners, and store what has all of its words; idempotent."""
         super().close()
         self._worker.store(is_final=True)
-        self._worker.decide = lambda segment, is_live: None  # the two hold each other
+        self._worker.on_decided = lambda segment, is_live: None  # the two hold each other
         self._on_event = ignore_answer
 
     def _receive(self, source: Source, event: AlignEvent) -> None:

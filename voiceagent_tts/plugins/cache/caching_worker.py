@@ -80,7 +80,8 @@ class CachingWorker:
     Attributes:
         recorder: records the segments that the worker speaks; none in token feeding, in which
             sentences are parts of one run, and sound like that.
-        decide: is told who speaks each segment, by those that listen to the worker.
+        on_decided: called with each segment, and whether the worker speaks it; set where aligners
+            receive the audio of those alone.
         known_times: returns the times of words that they found; None where the worker reports them.
         is_playing: whether the audio that is being passed on is a phrase's.
         cached_samples: audio of phrases so far: how far the context's clock is ahead of the
@@ -94,7 +95,7 @@ class CachingWorker:
         is_token_fed = request.feeding == "token"
         self._hold = PhraseHold(phrases, request.language) if is_token_fed else None
         self._language = request.language
-        self.decide: Callable[[Segment, bool], None] = lambda segment, is_live: None
+        self.on_decided: Callable[[Segment, bool], None] = lambda segment, is_live: None
         self.known_times: KnownTimes | None = None
         self.is_playing = False
         self.cached_samples = 0
@@ -105,16 +106,16 @@ class CachingWorker:
         self._is_submitted = False
         """Whether the worker knows the context."""
         self._waiting: deque[_Waiting] = deque()
-        self._live_char_end = self._spoken_char_end = 0
-        """Ends of the text that the worker has received, and of the text that it has spoken."""
+        self._sent_char_end = self._generated_char_end = 0
+        """Ends of the text that was sent to the worker, and of the text that it has generated."""
         self._cached_before: list[tuple[int, int]] = []
         """Ends of phrases in the text, and `cached_samples` at each."""
         self._last_chunk: AudioChunk | None = None
         """The last audio of the context, on its clock."""
         self._credit = Credit(0, 0.0, 0)
         """What the context has granted, on its clock."""
-        self._is_credit_stale = False
-        """Whether a phrase has used a part of the credit that the worker has."""
+        self._has_excess_credit = False
+        """Whether the worker still has credit that phrases have used since."""
         self._text_end: int | None = None
         """End of the text, once it is known and the worker has not been told."""
         self._step: asyncio.Handle | None = None
@@ -130,7 +131,7 @@ class CachingWorker:
         return self._context
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Release the row, and have nothing more to say; idempotent."""
+        """Release the row, and send no more events; idempotent."""
         self._waiting.clear()
         self._text_end = None
         for later in (self._step, self._giving_up):
@@ -151,7 +152,7 @@ class CachingWorker:
                 self._flush()
             case Credit():
                 self._credit = command
-                self._grant()
+                self._send_credit()
             case _:
                 self._worker.send(command)
         self._step_soon()
@@ -161,7 +162,7 @@ class CachingWorker:
     def _add_text(self, text: Submit | Append) -> None:
         segment = Segment(text.text, text.char_base, text.readings)
         if segment.text and self._hold is None:
-            return self._speak_segment(segment, text.language, is_last=not text.more)
+            return self._find_and_speak(segment, text.language, is_last=not text.more)
         if segment.text and self._hold is not None:
             self._speak_parts(self._hold, self._hold.push(segment, time.monotonic()))
         if not text.more:
@@ -179,7 +180,7 @@ class CachingWorker:
     def _speak_parts(self, hold: PhraseHold, parts: list[Part]) -> None:
         """Speak what waits no longer, and set the timer for what does."""
         for part in parts:
-            self._speak(_Waiting(part.segment, self._language, False, part.phrase))
+            self._speak_in_order(_Waiting(part.segment, self._language, False, part.phrase))
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
@@ -189,20 +190,20 @@ class CachingWorker:
             self._giving_up = asyncio.get_running_loop().call_later(delay_s, self._guard, give_up)
 
     def _give_up(self, hold: PhraseHold) -> None:
-        """Let the text that is held be live."""
+        """Have the worker speak the text that was held: it has waited long enough."""
         self._speak_parts(hold, hold.give_up())
 
-    def _speak_segment(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
+    def _find_and_speak(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
         lookup = self.phrases.find(segment, language, is_last=is_last)
         if lookup.phrase is None:
             self.recorder.expect(segment, lookup)
-        self._speak(_Waiting(segment, language, is_last, lookup.phrase))
+        self._speak_in_order(_Waiting(segment, language, is_last, lookup.phrase))
 
-    def _speak(self, waiting: _Waiting) -> None:
+    def _speak_in_order(self, waiting: _Waiting) -> None:
         """Speak a segment, with the cache or the worker, as soon as it is its turn."""
-        self.decide(waiting.segment, waiting.phrase is None)
+        self.on_decided(waiting.segment, waiting.phrase is None)
         if waiting.phrase is None and not self._waiting:
-            self._pass_on(waiting)
+            self._send_text(waiting)
         else:
             self._waiting.append(waiting)
 
@@ -213,18 +214,18 @@ class CachingWorker:
         elif self._is_submitted:
             self._worker.send(Flush(self._context))
 
-    def _pass_on(self, waiting: _Waiting) -> None:
+    def _send_text(self, waiting: _Waiting) -> None:
         """Send a segment to the worker, with the credit that is left of the context's."""
         is_first = not self._is_submitted
-        if self._is_credit_stale:
-            self._grant()  # before the text, which would be spoken with the credit of before
-        self._live_char_end = waiting.segment.char_end
+        if self._has_excess_credit:
+            self._send_credit()  # before the text: it would be spoken with the old credit
+        self._sent_char_end = waiting.segment.char_end
         self._worker.send(self._command_of(waiting))
         self._is_submitted = True
         if waiting.is_flushed:
             self._worker.send(Flush(self._context))
         if is_first:
-            self._grant()
+            self._send_credit()
 
     def _command_of(self, waiting: _Waiting) -> Submit | Append:
         """The command for the worker: the first one starts its row."""
@@ -247,12 +248,12 @@ class CachingWorker:
             continues=continues,
         )
 
-    def _grant(self) -> None:
+    def _send_credit(self) -> None:
         """Give the worker what phrases have left of the context's credit."""
         wanted = self._credit.samples_wanted - self.cached_samples
-        if self._is_submitted and (wanted > 0 or self._is_credit_stale):
+        if self._is_submitted and (wanted > 0 or self._has_excess_credit):
             self._worker.send(Credit(self._context, self._credit.playout_end, wanted))
-        self._is_credit_stale = False
+        self._has_excess_credit = False
 
     # Audio out.
 
@@ -263,7 +264,7 @@ class CachingWorker:
 
     def _run(self) -> None:
         self._step = None
-        self._guard(self._advance)
+        self._guard(self._speak_waiting)
 
     def _guard(self, act: Callable[[], None]) -> None:
         """Act in an iteration of the event loop without a caller: an error ends the context."""
@@ -273,15 +274,15 @@ class CachingWorker:
             failure = VoiceAgentError.wrapping(error)
             self._handler(Failed(self._context, failure.code, failure.message))
 
-    def _advance(self) -> None:
-        """Speak what waits as far as the credit allows, and a part of it in each iteration."""
+    def _speak_waiting(self) -> None:
+        """Play phrases and send text that waits: what the credit and this iteration allow."""
         self._turn_end_sample = self._end_sample + _TURN_SAMPLES
         while self._waiting:
             waiting = self._waiting[0]
             if waiting.phrase is None:
                 self._waiting.popleft()
-                self._pass_on(waiting)
-            elif self._spoken_char_end < self._live_char_end:
+                self._send_text(waiting)
+            elif self._generated_char_end < self._sent_char_end:
                 return  # the worker still speaks
             elif not self._play(waiting, waiting.phrase):
                 return
@@ -329,7 +330,7 @@ class CachingWorker:
         self._credit = replace(
             self._credit, playout_end=self._credit.playout_end + chunk.samples / SAMPLE_RATE_HZ
         )
-        self._is_credit_stale = True
+        self._has_excess_credit = True
         self.is_playing = True
         self._handler(AudioStep((ContextAudio(self._context, chunk),)))
         self.is_playing = False
@@ -344,10 +345,10 @@ class CachingWorker:
     def _receive(self, event: Event | AlignEvent) -> None:
         """Pass an event of the worker on, on the context's clock."""
         if isinstance(event, SegmentEnd):
-            self._spoken_char_end = max(self._spoken_char_end, event.char_end)
+            self._generated_char_end = max(self._generated_char_end, event.char_end)
         self._record(event)
         self._handler(self._shifted(event))
-        self._advance()
+        self._speak_waiting()
 
     def _record(self, event: Event | AlignEvent) -> None:
         recorder = self.recorder

@@ -401,8 +401,8 @@ class ContextPhrases:
         is_filling: whether every phrase is stored, however often it was used.
 
     Attributes:
-        has_sound: whether a sound of the context comes before what `find` is asked for next: one of
-            a segment that it was asked for, or of live text, for which the caller sets this.
+        has_sound: whether the context has sound before the next segment. `find` sets it; for text
+            that is spoken without a `find`, the caller does.
         cached: segments that came from the cache.
         stored: phrases that the context has stored.
     """
