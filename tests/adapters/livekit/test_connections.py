@@ -158,6 +158,30 @@ async def test_a_reply_that_cannot_resume_is_committed_as_far_as_it_was_heard(
         assert recoverable(conversation.errors) == [False]
 
 
+async def test_another_program_on_the_port_of_a_restarting_server_ends_no_reply(
+    make_voice: MakeVoice,
+) -> None:
+    """A reply that is heard goes on when the server is back, and one without sound is retried."""
+    async with (
+        ScriptedServer(whole(6), [BROKEN_OFF]).running() as server,
+        routing(server.addresses["ws"]) as (line, url),
+        talking(make_voice(url)) as conversation,
+    ):
+        handle = conversation.reply(TEXT)
+        await conversation.played(0.3)
+        line.go_down(404)
+        await until(lambda: line.refused > 1, "it is refused")
+        line.come_up()
+        assert await ended(handle) == TEXT
+        assert not conversation.errors
+        line.go_down(404)
+        handle = conversation.reply(TEXT)
+        await until(lambda: bool(conversation.errors), "it is refused")
+        line.come_up()
+        assert await ended(handle) == TEXT
+        assert all(recoverable(conversation.errors))
+
+
 def _dies(after_s: float, *, samples: int = 0, words_ms: tuple[int, ...] = ()) -> Script:
     """A context whose engine dies, and what it sends before."""
     steps = (Step(0.0, samples=samples, words_ms=words_ms),)

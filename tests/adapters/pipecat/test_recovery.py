@@ -143,6 +143,27 @@ def test_a_turn_resumes_after_a_loss(name: str) -> None:
     assert outcome.server.texts[-1].strip() == rest
 
 
+@pytest.mark.parametrize("status", [400, 404, 422, 426, 502])
+@pytest.mark.parametrize("is_down", [True, False], ids=["at the start", "in mid-turn"])
+def test_another_program_on_the_port_of_a_restarting_server_mutes_no_bot(
+    status: int, is_down: bool
+) -> None:
+    """The service reports what it answers, once, and connects when the server is back."""
+
+    async def take_over(talk: Conversation) -> None:
+        talk.line.go_down(status)
+
+    if is_down:
+        options = {"is_down": True, "reconnect_attempts": 0, "first": []}
+        acts = [(0.0, take_over), (0.0, pushing(reply(TEXT))), (3.0, come_up)]
+    else:
+        options = {"first": [BROKEN_OFF]}
+        acts = [(0.0, reply(TEXT)), (0.3, take_over), (2.5, come_up)]
+    outcome = history(WHOLE, *acts, (10.0, pushing([])), **options)  # type: ignore[arg-type]
+    assert outcome.messages == [TEXT]
+    assert sum(f"HTTP {status}" in error for error in outcome.errors) == 1
+
+
 @pytest.mark.parametrize(
     ("first", "response_timeout_s"),
     [

@@ -28,6 +28,7 @@ from voiceagent_tts.adapters.options import (
     check_not_negative,
     check_sample_rate,
     check_speech,
+    is_refused_key,
     open_options,
     unknown_options,
 )
@@ -273,6 +274,8 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
     match error:
         case APIError():
             return error
+        case aiohttp.WSServerHandshakeError(status=status) if not is_refused_key(status):
+            return APIConnectionError(refusal(status))  # LiveKit never retries a 4xx
         case aiohttp.ClientResponseError(status=status):
             return APIStatusError(refusal(status), status_code=status, request_id=request_id)
         case SilentServerError():

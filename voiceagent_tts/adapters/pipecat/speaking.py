@@ -17,18 +17,21 @@ from loguru import logger
 from pipecat.frames.frames import (
     CancelFrame,
     EndFrame,
-    ErrorFrame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
 )
 from pipecat.processors.filters.function_filter import FunctionFilter
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.services.tts_service import TTSService
-from pipecat.utils.errors import ErrorCategory
+from pipecat.utils.errors import (
+    ErrorCategory,
+    classify_http_exception,
+    extract_http_status_code,
+)
 from pipecat.utils.tracing.tracing_context import TracingContext
 from websockets.exceptions import InvalidStatus
 
-from voiceagent_tts.adapters.options import checked_connection
+from voiceagent_tts.adapters.options import checked_connection, is_refused_key
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, KeepAliveFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
@@ -360,7 +363,7 @@ class TurnTTSService(TTSService):
                 else connection_problem(self._place, error)
             )
             await self._call_event_handler("on_connection_error", sentence)
-            await self.push_error_frame(ErrorFrame(sentence, exception=error))
+            await self.push_error(sentence, error, category=_category_of(error))
         served_until_s = max(self._served_at_s, self._playout_end_s)
         silent_s = min(failing_s, self._now_s() - served_until_s)
         if self._may_fail_over and self.is_usable and silent_s > self._patience_s:
@@ -438,6 +441,13 @@ def _kind_of(error: Exception) -> int | str | type[Exception]:
     if isinstance(error, InvalidStatus):
         return error.response.status_code
     return error.code if isinstance(error, VoiceAgentError) else type(error)
+
+
+def _category_of(error: Exception) -> ErrorCategory:
+    """Pipecat's category for an error of the connection; a permanent one only for a refused key."""
+    category = classify_http_exception(error)
+    may_recover = not is_refused_key(extract_http_status_code(error) or 0)
+    return ErrorCategory.CONNECTIVITY if category.is_permanent and may_recover else category
 
 
 def _unexpected(error: Exception, where: str) -> str:
