@@ -368,7 +368,7 @@ class VoiceAgentTTSService(TurnTTSService):
             self._stop_reply(context_id)
 
     def _add_reply(self, context_id: str) -> PipecatReply:
-        reply = PipecatReply(self, context_id, self._open_options(self.settings))
+        reply = PipecatReply(self, context_id)
         self._replies[context_id] = reply
         return reply
 
@@ -397,6 +397,8 @@ class VoiceAgentTTSService(TurnTTSService):
         if is_given(delta.language):
             self._aggregator.set_language(delta.language)
         changed = await super()._update_settings(delta)
+        if changed:
+            self._choices.change(copy.deepcopy(self.settings))
         if changed and (context_id := self._text_context_id):
             self._move_text_from(context_id)
             if self.audio_context_available(context_id):
@@ -404,6 +406,12 @@ class VoiceAgentTTSService(TurnTTSService):
             else:
                 self._stop_reply(context_id)
         return changed
+
+    def _restore_settings(self) -> None:
+        before = copy.deepcopy(self._choices.current.settings)
+        before.model = self.settings.model  # a name, which the server may have given since
+        vars(self.settings).update(vars(before))
+        self._aggregator.set_language(before.given_fields()["language"])
 
     # Interruption, and the end of an audio context.
 

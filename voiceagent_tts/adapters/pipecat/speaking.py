@@ -7,6 +7,7 @@ service to fail over to. Then the turn fails. It fails at once if the request it
 
 import asyncio
 import contextlib
+import copy
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
@@ -35,11 +36,11 @@ from voiceagent_tts.adapters.options import checked_connection, is_refused_key
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, KeepAliveFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.reply import Item, Mark, Reply
+from voiceagent_tts.adapters.reply import Choices, Item, Mark, Reply
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, TurnWord, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent, ContextRecord, OpenOptions
 from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, SampleRate, WarningMessage
 
@@ -76,9 +77,10 @@ class PipecatReply(Reply[PipecatTurn]):
         has_all_text: whether no more text comes.
     """
 
-    def __init__(self, service: "TurnTTSService", context_id: str, options: OpenOptions) -> None:
-        turn = PipecatTurn(context_id, options)
-        super().__init__(turn, timeout_s=service._response_timeout_s)
+    def __init__(self, service: "TurnTTSService", context_id: str) -> None:
+        choices = service._choices
+        turn = PipecatTurn(context_id, service._open_options(choices.current.settings))
+        super().__init__(turn, choices, choices.current, timeout_s=service._response_timeout_s)
         self.text = ""
         self.has_all_text = False
         self._service = service
@@ -117,6 +119,16 @@ class PipecatReply(Reply[PipecatTurn]):
         """Open a server context within Pipecat's span of this turn."""
         with self._service._within_turn_span():
             return super().open(socket)
+
+    def _open_options(self, settings: Any) -> OpenOptions:
+        return self._service._open_options(settings)
+
+    async def _report_refusal(self, error: InvalidRequestError) -> None:
+        self._service._restore_settings()
+        await self._service.push_error(
+            f"{error.code}: {error.message}; the settings before stay",
+            category=ErrorCategory.UNKNOWN,
+        )
 
     # Audio and words to Pipecat.
 
@@ -232,6 +244,7 @@ class TurnTTSService(TTSService):
         self._place = public_address(address)
         self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
+        self._choices = Choices(copy.deepcopy(self.settings))
         self._outage: int | str | type[Exception] | None = None  # kind of the error reported last
         self._served_at_s = 0.0  # when a server spoke last although no attempt to connect succeeded
         self._keeping_alive: asyncio.Task[None] | None = None
@@ -245,6 +258,14 @@ class TurnTTSService(TTSService):
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
         """Commit words whose audio has arrived; each leaves after its audio."""
+
+    @abstractmethod
+    def _open_options(self, settings: Any) -> OpenOptions:
+        """The options of the server contexts that speak with `settings`."""
+
+    @abstractmethod
+    def _restore_settings(self) -> None:
+        """Return to the settings of the current choice: a server has refused what came after."""
 
     @property
     @abstractmethod
