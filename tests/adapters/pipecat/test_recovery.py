@@ -130,6 +130,10 @@ LOSSES: dict[str, tuple[list[tuple[float, Act]], dict[str, Any], str]] = {
                                 (0.3, pushing(end(REST))), (0.5, come_up)], {}, REST),
     "before any text": ([(0.0, go_down), (0.3, pushing(reply(TEXT))), (0.5, come_up)],
                         {"first": []}, TEXT),
+    "while the model thinks": ([(0.0, pushing(begin())), (0.1, go_down),
+                                (15.0, pushing(end(TEXT))), (5.0, come_up)], {"first": []}, TEXT),
+    "while the model pauses": ([(0.0, begin("a b c, ")), (1.5, go_down),
+                                (5.0, pushing(end(REST))), (8.0, come_up)], {}, REST),
 }  # fmt: skip
 
 
@@ -137,7 +141,8 @@ LOSSES: dict[str, tuple[list[tuple[float, Act]], dict[str, Any], str]] = {
 def test_a_turn_resumes_after_a_loss(name: str) -> None:
     """Each word is spoken again unless it was heard, and committed once, and no turn fails."""
     acts, options, rest = LOSSES[name]
-    outcome = history(WHOLE, *acts, (20.0, []), **{"first": [BROKEN_OFF]} | options)
+    acts = [*acts, (20.0, pushing([]))]
+    outcome = history(WHOLE, *acts, **{"first": [BROKEN_OFF]} | options)
     assert [message.replace(",", "") for message in outcome.messages] == [TEXT]
     assert all("no connection to " in error for error in outcome.errors)
     assert outcome.server.texts[-1].strip() == rest

@@ -161,8 +161,11 @@ class PipecatReply(Reply[PipecatTurn]):
             self.end_text()
 
     def _note_broken_off(self) -> float:
-        self.turn.broken_off_at_s = self.turn.broken_off_at_s or self._service._now_s()
-        return self.turn.broken_off_at_s
+        """Note since when text waits for a server context; while the LLM pauses, none does."""
+        now_s = self._service._now_s()
+        if self.turn.rest.strip():
+            self.turn.broken_off_at_s = self.turn.broken_off_at_s or now_s
+        return self.turn.broken_off_at_s or now_s
 
     def _wait_to_resume_s(self, error: Exception, *, has_audio: bool) -> float | None:
         """Wait while the listener has audio left to hear, or has not waited for too long yet."""
