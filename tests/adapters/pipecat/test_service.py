@@ -226,6 +226,22 @@ def test_the_samples_are_the_servers_at_the_rate_of_the_pipeline(rate_hz: int) -
         assert bytes(speaker.pcm).rstrip(b"\0") == spoken.steps[0].pcm.rstrip(b"\0")
 
 
+@pytest.mark.parametrize("tokens", [[], ["a"], ["a b c, ", "d"]])
+async def test_a_second_pipeline_says_nothing_of_the_first(
+    served: ServerProcess, tokens: list[str]
+) -> None:
+    """A `StopFrame` has ended that within a reply, of which the LLM's last words wait."""
+    tts = service(served)
+    async with talking(tts) as talk:
+        begin, *texts, _ = reply(*tokens)
+        await talk.push(begin, *texts, StopFrame())
+        async with asyncio.timeout(PATIENCE_S):
+            await talk.ended
+    async with talking(tts) as talk:
+        assert await talk.spoken("Yes, I can.") == "Yes, I can."
+        assert talk.messages == ["Yes, I can."] and not talk.errors
+
+
 def test_the_event_on_words_has_their_places_in_the_turn() -> None:
     """Ahead of playback, with the positions of the whole turn."""
     told: list[tuple[str, int]] = []
