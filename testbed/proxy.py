@@ -16,6 +16,7 @@ class Router(Wire):
         self.accepted = 0
         self.refused = 0
         self._is_up = True
+        self._status = 0
         self._clients: set[asyncio.StreamWriter] = set()
         self._forgotten: set[asyncio.StreamWriter] = set()
 
@@ -27,13 +28,14 @@ class Router(Wire):
         """Drop the answers of all open connections from now on; what they ask still arrives."""
         self._forgotten |= self._clients
 
-    def go_down(self) -> None:
+    def go_down(self, status: int = 0) -> None:
         """Break all connections, and refuse new ones."""
-        self.refuse()
+        self.refuse(status)
         self.cut()
 
-    def refuse(self) -> None:
-        self._is_up = False
+    def refuse(self, status: int = 0) -> None:
+        """Refuse new connections, with this HTTP status if one is given."""
+        self._is_up, self._status = False, status
 
     def come_up(self) -> None:
         self._is_up = True
@@ -42,11 +44,18 @@ class Router(Wire):
         """Forward one connection, unless the router is down."""
         if not self._is_up:
             self.refused += 1
-            writer.transport.abort()
-            return
+            return await self._refuse(reader, writer)
         self.accepted += 1
         self._clients.add(writer)
         await super().serve(reader, writer)
+
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._status:
+            writer.transport.abort()
+            return
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {self._status} No\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
 
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

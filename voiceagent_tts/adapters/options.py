@@ -7,6 +7,7 @@ the agent.
 import math
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, TypeGuard, Unpack, cast, get_args
 
 from voiceagent_tts.client import authorization, configured_key, configured_url, websocket_address
@@ -29,6 +30,14 @@ def checked_connection(
     headers = {} if extra_headers is None else extra_headers
     _check_headers(headers)
     return address, {**headers, **key}
+
+
+def is_refused_key(status: int) -> bool:
+    """Whether a handshake that gets this HTTP status fails until the user gives another key.
+
+    Any other status may be that of a proxy, or of another program, while the server restarts.
+    """
+    return status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def check_strings(**options: object) -> None:

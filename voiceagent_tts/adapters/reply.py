@@ -11,24 +11,29 @@ import asyncio
 import enum
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from math import ceil
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from voiceagent_tts.adapters.turn import Turn, TurnState, TurnWord
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import WordTimestamp
-from voiceagent_tts.errors import EngineError
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
     ContextRecord,
+    OpenOptions,
     timestamps_of,
 )
 from voiceagent_tts.protocol.messages import WordsMessage
 
 _ROUNDING_S = 0.001
 """Time by which a timer may end too early."""
+_REFUSALS = {ErrorCode.INVALID_VOICE, ErrorCode.INVALID_LANGUAGE, ErrorCode.INVALID_PARAM}
+"""Codes with which a server refuses settings, whatever the text."""
 _TurnT = TypeVar("_TurnT", bound=Turn)
+_SettingsT = TypeVar("_SettingsT")
 
 
 class SilentServerError(EngineError):
@@ -48,19 +53,69 @@ Item = str | Mark | ClientEvent | Exception
 """Items of a reply's inbox; an exception ends the reply."""
 
 
+@dataclass(eq=False, slots=True)
+class Choice(Generic[_SettingsT]):
+    """Settings that a user has chosen, for all replies that begin until the next change.
+
+    Attributes:
+        is_refused: whether a server has refused them.
+    """
+
+    settings: _SettingsT
+    is_refused: bool = False
+
+
+class Choices(Generic[_SettingsT]):
+    """What the user of a service has chosen, and what has worked last.
+
+    Only a server knows its voices, and the languages and options of each. Where it refuses a
+    choice, that is reported once, and what has worked before stays: a reply is spoken in the old
+    voice, and not dropped like all others after it.
+    """
+
+    def __init__(self, settings: _SettingsT) -> None:
+        self.current = Choice(settings)
+        self._working = self.current
+
+    def change(self, settings: _SettingsT) -> None:
+        """Choose `settings`."""
+        self.current = Choice(settings)
+
+    def note_working(self, choice: Choice[_SettingsT]) -> None:
+        """A server speaks with `choice`."""
+        self._working = choice
+
+    def replace(self, choice: Choice[_SettingsT]) -> Choice[_SettingsT] | None:
+        """What stays in place of a `choice` that a server refuses; None if there is no other."""
+        if choice is self._working:
+            return None
+        if choice is self.current:
+            self.current = self._working
+        return self._working
+
+
 class Reply(ABC, Generic[_TurnT]):
     """Speaks one turn; the subclass of each host says what becomes of it.
 
     Args:
+        choices: of its service.
+        choice: with which it begins.
         timeout_s: how long the server may be silent while it owes audio.
         answer_timeout_s: how long it may take to answer the ping that follows the opening of each
             context; a busy server answers, and a dead one does not. None to send no ping.
     """
 
     def __init__(
-        self, turn: _TurnT, *, timeout_s: float, answer_timeout_s: float | None = None
+        self,
+        turn: _TurnT,
+        choices: Choices[Any],
+        choice: Choice[Any],
+        *,
+        timeout_s: float,
+        answer_timeout_s: float | None = None,
     ) -> None:
         self.turn = turn
+        self._choices, self._choice = choices, choice
         self._timeout_s = timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._inbox: asyncio.Queue[Item] = asyncio.Queue()
@@ -95,6 +150,14 @@ class Reply(ABC, Generic[_TurnT]):
         return record
 
     # What a host does.
+
+    @abstractmethod
+    def _open_options(self, settings: Any) -> OpenOptions:
+        """The options of a server context that speaks with these settings of a choice."""
+
+    @abstractmethod
+    async def _report_refusal(self, error: InvalidRequestError) -> None:
+        """Report that a server refuses the user's choice; what has worked before stays."""
 
     @abstractmethod
     async def _connect(self) -> ClientSocket:
@@ -203,6 +266,7 @@ class Reply(ABC, Generic[_TurnT]):
         words = self.turn.receive(event, time.monotonic())
         match event:
             case ClientAudio():
+                self._choices.note_working(self._choice)
                 await self._play(event.pcm)
             case WordsMessage():
                 await self._expect_words(self.turn.placed(timestamps_of(event)))
@@ -216,12 +280,27 @@ class Reply(ABC, Generic[_TurnT]):
         self.turn.abandon_context()
         if self.turn.record is not None:
             await self._add_words(self.turn.break_off_context())
+        if not has_audio and await self._replace_choice(error):
+            return
         wait_s = self._wait_to_resume_s(error, has_audio=has_audio)
         if wait_s is None:
             self.turn.state = TurnState.FAILED
             await self._fail(error)
         else:
             self._resume_at_s = time.monotonic() + wait_s
+
+    async def _replace_choice(self, error: Exception) -> bool:
+        """Speak with settings that have worked, if there are some and the server refuses these."""
+        if not (isinstance(error, InvalidRequestError) and error.code in _REFUSALS):
+            return False
+        refused = self._choice
+        if (working := self._choices.replace(refused)) is None:
+            return False
+        self._choice, self.turn.options = working, self._open_options(working.settings)
+        if not refused.is_refused:
+            refused.is_refused = True
+            await self._report_refusal(error)
+        return True
 
 
 def _rounded(wait_s: float) -> float:

@@ -213,7 +213,8 @@ class Turn:
         """The server context that speaks now; None between two contexts."""
         self.failures = 0
         """Attempts to resume that count, since a word was spoken."""
-        self._options = options
+        self.options = options
+        """Of the next server context."""
         self._attempts = 0  # since then, whether they count or not
         self._max_failures = max_failures
         self._retry_wait_s = retry_wait_s
@@ -303,7 +304,7 @@ class Turn:
         Raises:
             VoiceAgentError: the server accepts no context now, or an option is wrong.
         """
-        record = socket.open(self.next_server_context_id(), inbox, **self._options)
+        record = socket.open(self.next_server_context_id(), inbox, **self.options)
         self.socket = socket
         self.start_context(record)
         self._answered_at_s = now_s

@@ -36,12 +36,13 @@ from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.adapters.livekit.playout import Playout
 from voiceagent_tts.adapters.livekit.reply import LiveKitReply, ReplyOptions
-from voiceagent_tts.adapters.reply import Mark
+from voiceagent_tts.adapters.reply import Choices, Mark
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.protocol.client_connection import VoiceOptions
 from voiceagent_tts.server.serve import RunningServer, running
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
@@ -115,8 +116,10 @@ async def attempts_at_s(retry_interval_s: float) -> list[float]:
             return socket
 
         emitter = AudioEmitter(label="test", dst_ch=aio.Chan[SynthesizedAudio]())
-        options = ReplyOptions({}, SAMPLE_RATE_HZ, leading_silence_ms=0, output_latency_s=0.0)
-        reply = LiveKitReply(options, policy, emitter, connect, in_segment=True)
+        choices = Choices(
+            ReplyOptions({}, SAMPLE_RATE_HZ, leading_silence_ms=0, output_latency_s=0.0)
+        )
+        reply = LiveKitReply(choices, choices.current, policy, emitter, connect, in_segment=True)
         reply.send("one two three")
         reply.send(Mark.END)
         with mock.patch.object(time, "monotonic", loop.time), pytest.raises(APIError):
@@ -156,6 +159,30 @@ async def test_a_reply_that_cannot_resume_is_committed_as_far_as_it_was_heard(
             await server.drop_connections()
         assert (await ended(handle)).rstrip() == "a b c"
         assert recoverable(conversation.errors) == [False]
+
+
+async def test_another_program_on_the_port_of_a_restarting_server_ends_no_reply(
+    make_voice: MakeVoice,
+) -> None:
+    """A reply that is heard goes on when the server is back, and one without sound is retried."""
+    async with (
+        ScriptedServer(whole(6), [BROKEN_OFF]).running() as server,
+        routing(server.addresses["ws"]) as (line, url),
+        talking(make_voice(url)) as conversation,
+    ):
+        handle = conversation.reply(TEXT)
+        await conversation.played(0.3)
+        line.go_down(404)
+        await until(lambda: line.refused > 1, "it is refused")
+        line.come_up()
+        assert await ended(handle) == TEXT
+        assert not conversation.errors
+        line.go_down(404)
+        handle = conversation.reply(TEXT)
+        await until(lambda: bool(conversation.errors), "it is refused")
+        line.come_up()
+        assert await ended(handle) == TEXT
+        assert all(recoverable(conversation.errors))
 
 
 def _dies(after_s: float, *, samples: int = 0, words_ms: tuple[int, ...] = ()) -> Script:
@@ -222,6 +249,32 @@ async def test_a_reply_goes_on_past_a_context_that_accepts_no_more(make_voice: M
         go_on.set()
         assert await ended(handle) == "One two three. Four five."
         assert not conversation.errors
+
+
+WRONG_OPTIONS = [{"voice": "nosuch"}, {"text_feeding": "token"}]
+"""Such as only a server knows to be wrong."""
+
+
+@pytest.mark.parametrize("wrong", WRONG_OPTIONS)
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_options_that_the_server_refuses_silence_no_reply(
+    served: ServerProcess, make_voice: MakeVoice, wrong: VoiceOptions, is_streamed: bool
+) -> None:
+    """That is reported once, and all replies are spoken as before."""
+    voice = make_voice(served, speed=2.0)
+    before = voice.options
+    async with talking(voice) as conversation:
+        voice.update_options(**wrong)
+        for _ in range(2):
+            if is_streamed:
+                assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+            else:
+                assert (await voice.synthesize("Yes, I can.").collect()).duration > 0.2
+            assert recoverable(conversation.errors) == [True]
+            assert voice.options is before
+        voice.update_options(voice="nova")
+        assert await conversation.spoken("Yes.") == "Yes."
+        assert voice.options.spoken.get("voice") == "nova" and len(conversation.errors) == 1
 
 
 async def test_an_unexpected_error_ends_a_reply_and_no_more(

@@ -682,11 +682,20 @@ def test_a_reply_goes_on_behind_a_pause_of_the_llm(
     assert outcome.messages == [left] and not outcome.errors
 
 
-@pytest.mark.parametrize(("after_s", "left"), [(0.3, "d e"), (3.0, "d e f.")])
+@pytest.mark.parametrize(
+    "first",
+    [
+        replace(whole(3), idles=True),
+        script([THREE_WORDS.steps[0],
+                Step(11.1, samples=21_600, words_ms=(900, 1_200, 1_500))]),
+    ],
+    ids=["ended", "waiting"],
+)  # fmt: skip
+@pytest.mark.parametrize(("after_s", "left"), [(0.5, "d e"), (3.0, "d e f.")])
 def test_a_reply_goes_on_behind_an_utterance_in_a_long_pause_of_the_llm(
-    after_s: float, left: str
+    first: Script, after_s: float, left: str
 ) -> None:
-    """The server's context has ended for want of text; the message is cut as exactly."""
+    """The server's context has ended for want of text, or not; the message is cut as exactly."""
     begin, *rest = frames_of("[|a b c. |d e f. |]")
     acts = (
         (0.0, [begin, rest.pop(0)]),
@@ -695,7 +704,7 @@ def test_a_reply_goes_on_behind_an_utterance_in_a_long_pause_of_the_llm(
         interruption(after_s),
         (1.0, []),
     )
-    outcome = history(whole(3), *acts, first=[replace(whole(3), idles=True)])
+    outcome = history(whole(3), *acts, first=[first])
     assert outcome.messages == [f"a b c. x y z {left}"] and not outcome.errors
 
 

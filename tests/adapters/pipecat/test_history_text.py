@@ -193,6 +193,15 @@ def test_equal_words_of_which_a_token_divides_one_are_said_as_often_as_they_are_
     check_whole(say_all([tokens], TextAggregationMode.TOKEN, has_markup=True), ["".join(tokens)])
 
 
+@pytest.mark.parametrize("divided_at", [64, 69, 86, 90])
+def test_a_token_may_divide_a_tag_behind_the_last_word(divided_at: int) -> None:
+    """Such a tag belongs to no word, and may be in several of Pipecat's segments."""
+    pause = '<break time="200ms"/>'
+    text = f'<say-as interpret-as="digits">Hi{pause}Hi</say-as>{pause}{pause}'
+    tokens = [text[:divided_at], text[divided_at:]]
+    check_whole(say_all([tokens], TextAggregationMode.TOKEN, has_markup=True), [text])
+
+
 SPOKEN_MARKUP = st.lists(
     MARKUP.filter(lambda text: bool(words_in(text, has_markup=True))), min_size=1, max_size=4
 )

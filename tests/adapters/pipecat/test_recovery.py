@@ -130,6 +130,10 @@ LOSSES: dict[str, tuple[list[tuple[float, Act]], dict[str, Any], str]] = {
                                 (0.3, pushing(end(REST))), (0.5, come_up)], {}, REST),
     "before any text": ([(0.0, go_down), (0.3, pushing(reply(TEXT))), (0.5, come_up)],
                         {"first": []}, TEXT),
+    "while the model thinks": ([(0.0, pushing(begin())), (0.1, go_down),
+                                (15.0, pushing(end(TEXT))), (5.0, come_up)], {"first": []}, TEXT),
+    "while the model pauses": ([(0.0, begin("a b c, ")), (1.5, go_down),
+                                (5.0, pushing(end(REST))), (8.0, come_up)], {}, REST),
 }  # fmt: skip
 
 
@@ -137,10 +141,32 @@ LOSSES: dict[str, tuple[list[tuple[float, Act]], dict[str, Any], str]] = {
 def test_a_turn_resumes_after_a_loss(name: str) -> None:
     """Each word is spoken again unless it was heard, and committed once, and no turn fails."""
     acts, options, rest = LOSSES[name]
-    outcome = history(WHOLE, *acts, (20.0, []), **{"first": [BROKEN_OFF]} | options)
+    acts = [*acts, (20.0, pushing([]))]
+    outcome = history(WHOLE, *acts, **{"first": [BROKEN_OFF]} | options)
     assert [message.replace(",", "") for message in outcome.messages] == [TEXT]
     assert all("no connection to " in error for error in outcome.errors)
     assert outcome.server.texts[-1].strip() == rest
+
+
+@pytest.mark.parametrize("status", [400, 404, 422, 426, 502])
+@pytest.mark.parametrize("is_down", [True, False], ids=["at the start", "in mid-turn"])
+def test_another_program_on_the_port_of_a_restarting_server_mutes_no_bot(
+    status: int, is_down: bool
+) -> None:
+    """The service reports what it answers, once, and connects when the server is back."""
+
+    async def take_over(talk: Conversation) -> None:
+        talk.line.go_down(status)
+
+    if is_down:
+        options = {"is_down": True, "reconnect_attempts": 0, "first": []}
+        acts = [(0.0, take_over), (0.0, pushing(reply(TEXT))), (3.0, come_up)]
+    else:
+        options = {"first": [BROKEN_OFF]}
+        acts = [(0.0, reply(TEXT)), (0.3, take_over), (2.5, come_up)]
+    outcome = history(WHOLE, *acts, (10.0, pushing([])), **options)  # type: ignore[arg-type]
+    assert outcome.messages == [TEXT]
+    assert sum(f"HTTP {status}" in error for error in outcome.errors) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The Pipecat service: its options, settings, metrics and events, and its contexts on a server."""
 
 import asyncio
+import copy
 import inspect
 import re
 from dataclasses import fields, replace
@@ -225,6 +226,22 @@ def test_the_samples_are_the_servers_at_the_rate_of_the_pipeline(rate_hz: int) -
         assert bytes(speaker.pcm).rstrip(b"\0") == spoken.steps[0].pcm.rstrip(b"\0")
 
 
+@pytest.mark.parametrize("tokens", [[], ["a"], ["a b c, ", "d"]])
+async def test_a_second_pipeline_says_nothing_of_the_first(
+    served: ServerProcess, tokens: list[str]
+) -> None:
+    """A `StopFrame` has ended that within a reply, of which the LLM's last words wait."""
+    tts = service(served)
+    async with talking(tts) as talk:
+        begin, *texts, _ = reply(*tokens)
+        await talk.push(begin, *texts, StopFrame())
+        async with asyncio.timeout(PATIENCE_S):
+            await talk.ended
+    async with talking(tts) as talk:
+        assert await talk.spoken("Yes, I can.") == "Yes, I can."
+        assert talk.messages == ["Yes, I can."] and not talk.errors
+
+
 def test_the_event_on_words_has_their_places_in_the_turn() -> None:
     """Ahead of playback, with the positions of the whole turn."""
     told: list[tuple[str, int]] = []
@@ -376,6 +393,41 @@ async def test_a_wrong_change_changes_nothing(served: ServerProcess) -> None:
         assert await talk.spoken("Yes, I can.") == "Yes, I can."
         assert len(talk.errors) == 1
         assert talk.service.settings.voice == "default"
+
+
+@pytest.mark.parametrize("place", ["before a reply", "within a reply", "utterances"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        VoiceAgentTTSService.Settings(voice="6f84f4b8-58a2-430c-8c79-688dad597532"),
+        VoiceAgentTTSService.Settings(language="de", extra={"text_feeding": "token"}),
+    ],
+    ids=["voice", "option"],
+)
+async def test_settings_that_only_the_server_can_refuse_change_nothing(
+    served: ServerProcess, wrong: VoiceAgentTTSService.Settings, place: str
+) -> None:
+    """It refuses the next text; that is one error, and all text is spoken as before."""
+    change = TTSUpdateSettingsFrame(delta=wrong)
+    async with talking(service(served)) as talk:
+        before = copy.deepcopy(vars(talk.service.settings))
+        if place == "utterances":
+            await talk.push(change, TTSSpeakFrame("Yes."), TTSSpeakFrame("No."))
+            assert [await talk.spoken(), await talk.spoken()] == ["Yes.", "No."]
+        elif place == "before a reply":
+            await talk.push(change)
+            assert await talk.spoken("Yes, I can.") == "Yes, I can."
+        else:
+            begin, text, *rest = reply("Yes, ", "I can.")
+            await talk.push(begin, text, change, *rest)
+            assert await talk.spoken() == "Yes, I can."
+        assert await talk.spoken("Of course.") == "Of course."
+        assert "; the settings before stay" in talk.errors[0].error and len(talk.errors) == 1
+        assert vars(talk.service.settings) | {"model": None} == before | {"model": None}
+        good = VoiceAgentTTSService.Settings(voice="nova")
+        await talk.push(TTSUpdateSettingsFrame(delta=good))
+        assert await talk.spoken("Of course.") == "Of course."
+        assert talk.service.settings.voice == "nova" and len(talk.errors) == 1
 
 
 def test_extra_options_are_in_every_context() -> None:

@@ -42,7 +42,7 @@ from voiceagent_tts.adapters.livekit.reply import (
     api_error,
 )
 from voiceagent_tts.adapters.options import check_positive, check_strings, checked_connection
-from voiceagent_tts.adapters.reply import Mark
+from voiceagent_tts.adapters.reply import Choices, Mark
 from voiceagent_tts.adapters.turn import WholeCharacters
 from voiceagent_tts.client import (
     CLOSE_TIMEOUT_S,
@@ -126,10 +126,9 @@ class TTS(tts.TTS[Literal["words"]]):
             sample_rate=sample_rate,
             num_channels=1,
         )
-        self.options = ReplyOptions(
-            _given(options), sample_rate, leading_silence_ms, output_latency_s
-        )
-        self.options.check()
+        chosen = ReplyOptions(_given(options), sample_rate, leading_silence_ms, output_latency_s)
+        chosen.check()
+        self.choices = Choices(chosen)
         address, self._headers = checked_connection(url, api_key, extra_headers)
         if not isinstance(http_session, aiohttp.ClientSession | None):
             raise InvalidRequestError(
@@ -154,6 +153,11 @@ class TTS(tts.TTS[Literal["words"]]):
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._is_closed = False
         weakref.finalize(self, _leave, self._sockets)  # LiveKit closes no TTS that an agent drops
+
+    @property
+    def options(self) -> ReplyOptions:
+        """The options of future replies."""
+        return self.choices.current.settings
 
     @property
     def model(self) -> str:
@@ -184,7 +188,7 @@ class TTS(tts.TTS[Literal["words"]]):
         if utils.is_given(model):
             check_strings(model=model)
             self._model = model
-        self.options = changed
+        self.choices.change(changed)
         if self._socket is not None and self._socket.is_usable:
             self._prepare(self._socket)
 
@@ -323,6 +327,14 @@ class TTS(tts.TTS[Literal["words"]]):
             case _:
                 pass
 
+    def report_refusal(self, error: APIError) -> None:
+        """Report that a server refuses what `update_options` has chosen; what was before stays."""
+        _log.warning("the options before stay: %s", error)
+        self.emit(
+            "error",
+            tts.TTSError(timestamp=time.time(), label=self._label, error=error, recoverable=True),
+        )
+
     def emit_words(self, context_id: str, words: list[WordTimestamp]) -> None:
         """Emit the event `words`; a handler that fails ends no reply."""
         try:
@@ -376,7 +388,7 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
     def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, conn_options=conn_options)
         self._plugin = tts
-        self._options = tts.options
+        self._choice = tts.choices.current
         self._listener = Listener.of_this_task()
         self._is_probe = is_probe(asyncio.current_task())
 
@@ -387,13 +399,15 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         self._reply = reply = LiveKitReply(
-            self._options,
+            self._plugin.choices,
+            self._choice,
             self._conn_options,
             output_emitter,
             self._connect,
             in_segment=True,
             listener=self._listener,
             on_sent=self._mark_started,
+            on_refusal=self._plugin.report_refusal,
             on_words=self._emit_words,
         )
         feeding = asyncio.create_task(self._send_input(reply), name="voiceagent-input")
@@ -428,7 +442,7 @@ class ChunkedStream(_ReplyStream, tts.ChunkedStream):
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, input_text=input_text, conn_options=conn_options)
         self._plugin = tts
-        self._options = tts.options.changed(max_lead_s=0.0)
+        self._choice = tts.choices.current
 
     async def stop(self) -> None:
         """Close the stream; an audible reply ends with an error."""
@@ -437,7 +451,13 @@ class ChunkedStream(_ReplyStream, tts.ChunkedStream):
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         self._reply = reply = LiveKitReply(
-            self._options, self._conn_options, output_emitter, self._connect
+            self._plugin.choices,
+            self._choice,
+            self._conn_options,
+            output_emitter,
+            self._connect,
+            own_options=VoiceOptions(max_lead_s=0.0),
+            on_refusal=self._plugin.report_refusal,
         )
         reply.send(self._input_text)
         reply.send(Mark.END)

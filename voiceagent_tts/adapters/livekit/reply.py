@@ -28,14 +28,15 @@ from voiceagent_tts.adapters.options import (
     check_not_negative,
     check_sample_rate,
     check_speech,
+    is_refused_key,
     open_options,
     unknown_options,
 )
-from voiceagent_tts.adapters.reply import Item, Reply, SilentServerError
+from voiceagent_tts.adapters.reply import Choice, Choices, Item, Reply, SilentServerError
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnWord, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, refusal, speaks_no_tls
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
+from voiceagent_tts.errors import ConnectionLostError, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ContextRecord, OpenOptions, VoiceOptions
 from voiceagent_tts.protocol.messages import SampleRate
 
@@ -88,40 +89,56 @@ class LiveKitReply(Reply[Turn]):
     Positions are samples at 24 kHz and characters of the reply's text.
 
     Args:
+        choices: of the plugin.
+        choice: with which the reply begins.
         conn_options: how long to wait for the server, and how often to try without an audible one.
         emitter: LiveKit's input for audio and words.
         acquire: returns an open socket, or raises an `APIError`.
+        own_options: options of this reply, in place of those chosen.
         in_segment: whether `emitter` belongs to a `SynthesizeStream` and expects one open segment.
         listener: hears the reply; None outside of a session.
         on_sent: called when a server context has been opened.
+        on_refusal: called when a server refuses `choice`, and the one before stays.
         on_words: called with the reply's id and word times, at their positions in the reply, as
             they arrive.
     """
 
     def __init__(
         self,
-        options: ReplyOptions,
+        choices: Choices[ReplyOptions],
+        choice: Choice[ReplyOptions],
         conn_options: APIConnectOptions,
         emitter: tts.AudioEmitter,
         acquire: Callable[[], Awaitable[ClientSocket]],
         *,
+        own_options: VoiceOptions | None = None,
         in_segment: bool = False,
         listener: Listener | None = None,
         on_sent: Callable[[], None] = lambda: None,
+        on_refusal: Callable[[APIError], None] = lambda _: None,
         on_words: Callable[[str, list[WordTimestamp]], None] = lambda *_: None,
     ) -> None:
+        self._own_options = own_options or VoiceOptions()
+        options = choice.settings
         turn = Turn(
             uuid4().hex,
-            options.open_options(),
+            self._open_options(options),
             start_sample=ms_to_samples(options.leading_silence_ms),
             max_failures=conn_options.max_retry,
             retry_wait_s=conn_options.retry_interval,
         )
         answer_timeout_s = min(_ANSWER_TIMEOUT_S, conn_options.timeout)
-        super().__init__(turn, timeout_s=conn_options.timeout, answer_timeout_s=answer_timeout_s)
+        super().__init__(
+            turn,
+            choices,
+            choice,
+            timeout_s=conn_options.timeout,
+            answer_timeout_s=answer_timeout_s,
+        )
         self._options = options
         self._emitter = emitter
         self._acquire, self._on_sent, self._on_words = acquire, on_sent, on_words
+        self._on_refusal = on_refusal
         self._in_segment = in_segment
         self._listener = listener
         self._playout = Playout(options.output_latency_s)
@@ -167,6 +184,12 @@ class LiveKitReply(Reply[Turn]):
         self._emitter._note_provider_request_id(record.context_id)
         self._on_sent()
         return record
+
+    def _open_options(self, settings: ReplyOptions) -> OpenOptions:
+        return settings.changed(**self._own_options).open_options()
+
+    async def _report_refusal(self, error: InvalidRequestError) -> None:
+        self._on_refusal(api_error(error, self.turn.context_id))
 
     async def _receive(self, item: Item) -> None:
         await super()._receive(item)
@@ -275,6 +298,8 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
             return error
         case aiohttp.ClientResponseError(status=status, request_info=asked):
             sentence = refusal(status, str(asked.real_url))
+            if isinstance(error, aiohttp.WSServerHandshakeError) and not is_refused_key(status):
+                return APIConnectionError(sentence)  # LiveKit never retries a 4xx
             return APIStatusError(sentence, status_code=status, request_id=request_id)
         case SilentServerError():
             return APITimeoutError("the server is silent")

@@ -101,6 +101,8 @@ class Playout:
         self._forget_chunks()
 
     def _forget_chunks(self) -> None:
+        self._left: dict[str, tuple[int, int]] = {}
+        """The samples of each context that goes on, as of the current one: at both sample rates."""
         self._left_samples = 0  # of all contexts, at 24 kHz, with what fills up chunks
         self._context_start = 0  # where the context begins in them
         self._ended_s = 0.0  # length of what was played
@@ -115,11 +117,15 @@ class Playout:
     # What leaves.
 
     def start_context(self, context_id: str | None) -> None:
-        """The audio of `context_id` follows that of the previous context."""
+        """The audio of `context_id` follows that of the previous context.
+
+        Pipecat reopens a context after a long silence, in which another one may have played.
+        """
         if context_id == self._context_id:
-            return  # Pipecat has reopened it after a long silence
-        self._context_id, self._context_start = context_id, self._left_samples
-        self._frame_samples = self._context_samples = 0
+            return
+        self._context_id = context_id
+        self._frame_samples, self._context_samples = self._left.get(context_id or "", (0, 0))
+        self._context_start = self._left_samples - self._context_samples
 
     def play(self, frame: TTSAudioRawFrame, now_s: float) -> None:
         """`frame` leaves at `now_s` and plays after the audio that left before it."""
@@ -128,9 +134,12 @@ class Playout:
         self._is_interruptible = frame.interruptible
         self._add(end_sample - self._context_samples, now_s)
         self._context_samples = end_sample
+        if frame.context_id is not None and self.plays(frame.context_id):  # and no pause behind it
+            self._left[frame.context_id] = self._frame_samples, end_sample
 
     def end_context(self, now_s: float) -> None:
         """The transport fills up its last chunk, and reports that the utterance has ended."""
+        self._left.pop(self._context_id or "", None)
         self._add(-self._left_samples % self._chunk_samples, now_s)
         if not self._is_new_utterance:
             self._awaited_stops += 1

@@ -217,21 +217,15 @@ class VoiceAgentTTSService(TurnTTSService):
         self._aggregator = aggregator
         self._clauses = aggregator if isinstance(aggregator, ClauseAggregator) else None
         self._destination: str | None = kwargs.get("transport_destination")
-        self._starts_text = True  # the next piece does not continue the one before it
-        self._piece: AggregatedTextFrame | None = None  # of text, which Pipecat passes to `run_tts`
-        self._characters = WholeCharacters()  # of the LLM's text
-        self._started: TTSStartedFrame | None = None  # the last one that has left
-        self._not_interrupted: set[str | None] = set()  # contexts that outlast an interruption
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
         self._holds_nothing.set()
         self._leaving: asyncio.Task[None] | None = None
-        self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
         self._register_event_handler("on_words")
         self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
         self._output_latency_s = output_latency_s
-        self._begin_output()
+        self._begin_pipeline()
         self._names_servers_model = defaults.model is None  # in metrics
         self._check(defaults)
 
@@ -258,7 +252,15 @@ class VoiceAgentTTSService(TurnTTSService):
         """The current settings, for reading; a `TTSUpdateSettingsFrame` changes them."""
         return cast("VoiceAgentTTSSettings", super().settings)
 
-    def _begin_output(self) -> None:
+    def _begin_pipeline(self) -> None:
+        self._text_contexts.clear()
+        self._starts_text = True  # the next piece does not continue the one before it
+        self._piece: AggregatedTextFrame | None = None  # of text, which Pipecat passes to `run_tts`
+        self._characters = WholeCharacters()  # of the LLM's text
+        self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
+        self._started: TTSStartedFrame | None = None  # the last one that has left
+        self._not_interrupted: set[str | None] = set()  # contexts that outlast an interruption
+        self._noise = ""
         self._playout = Playout(self._output_latency_s)
         self._output = Output(self._playout)
         self._rest: tuple[str | None, bytes] = None, b""  # of a context's audio: less than a chunk
@@ -267,8 +269,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """Connect, and watch what the transport plays; each pipeline has a clock of its own."""
         await self._disconnect()  # a `StopFrame` has ended the last pipeline, and nothing here
         await self._stop_leaving()
-        self._begin_output()
-        self._words.clear()
+        self._begin_pipeline()
+        await self._aggregator.reset()
         if isinstance(setup.observer, WorkerObserver):
             setup.observer.add_observer(_TransportObserver(self._guarded(self._receive_report)))
         await super().setup(setup)
@@ -368,7 +370,7 @@ class VoiceAgentTTSService(TurnTTSService):
             self._stop_reply(context_id)
 
     def _add_reply(self, context_id: str) -> PipecatReply:
-        reply = PipecatReply(self, context_id, self._open_options(self.settings))
+        reply = PipecatReply(self, context_id)
         self._replies[context_id] = reply
         return reply
 
@@ -397,6 +399,8 @@ class VoiceAgentTTSService(TurnTTSService):
         if is_given(delta.language):
             self._aggregator.set_language(delta.language)
         changed = await super()._update_settings(delta)
+        if changed:
+            self._choices.change(copy.deepcopy(self.settings))
         if changed and (context_id := self._text_context_id):
             self._move_text_from(context_id)
             if self.audio_context_available(context_id):
@@ -404,6 +408,12 @@ class VoiceAgentTTSService(TurnTTSService):
             else:
                 self._stop_reply(context_id)
         return changed
+
+    def _restore_settings(self) -> None:
+        before = copy.deepcopy(self._choices.current.settings)
+        before.model = self.settings.model  # a name, which the server may have given since
+        vars(self.settings).update(vars(before))
+        self._aggregator.set_language(before.given_fields()["language"])
 
     # Interruption, and the end of an audio context.
 

@@ -7,6 +7,7 @@ service to fail over to. Then the turn fails. It fails at once if the request it
 
 import asyncio
 import contextlib
+import copy
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
@@ -17,26 +18,29 @@ from loguru import logger
 from pipecat.frames.frames import (
     CancelFrame,
     EndFrame,
-    ErrorFrame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
 )
 from pipecat.processors.filters.function_filter import FunctionFilter
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.services.tts_service import TTSService
-from pipecat.utils.errors import ErrorCategory
+from pipecat.utils.errors import (
+    ErrorCategory,
+    classify_http_exception,
+    extract_http_status_code,
+)
 from pipecat.utils.tracing.tracing_context import TracingContext
 from websockets.exceptions import InvalidStatus
 
-from voiceagent_tts.adapters.options import checked_connection
+from voiceagent_tts.adapters.options import checked_connection, is_refused_key
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, KeepAliveFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.reply import Item, Mark, Reply
+from voiceagent_tts.adapters.reply import Choices, Item, Mark, Reply
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, TurnWord, silence
 from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent, ContextRecord, OpenOptions
 from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, SampleRate, WarningMessage
 
@@ -73,9 +77,10 @@ class PipecatReply(Reply[PipecatTurn]):
         has_all_text: whether no more text comes.
     """
 
-    def __init__(self, service: "TurnTTSService", context_id: str, options: OpenOptions) -> None:
-        turn = PipecatTurn(context_id, options)
-        super().__init__(turn, timeout_s=service._response_timeout_s)
+    def __init__(self, service: "TurnTTSService", context_id: str) -> None:
+        choices = service._choices
+        turn = PipecatTurn(context_id, service._open_options(choices.current.settings))
+        super().__init__(turn, choices, choices.current, timeout_s=service._response_timeout_s)
         self.text = ""
         self.has_all_text = False
         self._service = service
@@ -115,6 +120,16 @@ class PipecatReply(Reply[PipecatTurn]):
         with self._service._within_turn_span():
             return super().open(socket)
 
+    def _open_options(self, settings: Any) -> OpenOptions:
+        return self._service._open_options(settings)
+
+    async def _report_refusal(self, error: InvalidRequestError) -> None:
+        self._service._restore_settings()
+        await self._service.push_error(
+            f"{error.code}: {error.message}; the settings before stay",
+            category=ErrorCategory.UNKNOWN,
+        )
+
     # Audio and words to Pipecat.
 
     async def _play(self, pcm: bytes) -> None:
@@ -146,8 +161,11 @@ class PipecatReply(Reply[PipecatTurn]):
             self.end_text()
 
     def _note_broken_off(self) -> float:
-        self.turn.broken_off_at_s = self.turn.broken_off_at_s or self._service._now_s()
-        return self.turn.broken_off_at_s
+        """Note since when text waits for a server context; while the LLM pauses, none does."""
+        now_s = self._service._now_s()
+        if self.turn.rest.strip():
+            self.turn.broken_off_at_s = self.turn.broken_off_at_s or now_s
+        return self.turn.broken_off_at_s or now_s
 
     def _wait_to_resume_s(self, error: Exception, *, has_audio: bool) -> float | None:
         """Wait while the listener has audio left to hear, or has not waited for too long yet."""
@@ -229,6 +247,7 @@ class TurnTTSService(TTSService):
         self._address = address
         self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
+        self._choices = Choices(copy.deepcopy(self.settings))
         self._outage: int | str | type[Exception] | None = None  # kind of the error reported last
         self._served_at_s = 0.0  # when a server spoke last although no attempt to connect succeeded
         self._keeping_alive: asyncio.Task[None] | None = None
@@ -242,6 +261,14 @@ class TurnTTSService(TTSService):
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
         """Commit words whose audio has arrived; each leaves after its audio."""
+
+    @abstractmethod
+    def _open_options(self, settings: Any) -> OpenOptions:
+        """The options of the server contexts that speak with `settings`."""
+
+    @abstractmethod
+    def _restore_settings(self) -> None:
+        """Return to the settings of the current choice: a server has refused what came after."""
 
     @property
     @abstractmethod
@@ -361,7 +388,7 @@ class TurnTTSService(TTSService):
                 else connection_problem(place, error)
             )
             await self._call_event_handler("on_connection_error", sentence)
-            await self.push_error_frame(ErrorFrame(sentence, exception=error))
+            await self.push_error(sentence, error, category=_category_of(error))
         served_until_s = max(self._served_at_s, self._playout_end_s)
         silent_s = min(failing_s, self._now_s() - served_until_s)
         if self._may_fail_over and self.is_usable and silent_s > self._patience_s:
@@ -439,6 +466,13 @@ def _kind_of(error: Exception) -> int | str | type[Exception]:
     if isinstance(error, InvalidStatus):
         return error.response.status_code
     return error.code if isinstance(error, VoiceAgentError) else type(error)
+
+
+def _category_of(error: Exception) -> ErrorCategory:
+    """Pipecat's category for an error of the connection; a permanent one only for a refused key."""
+    category = classify_http_exception(error)
+    may_recover = not is_refused_key(extract_http_status_code(error) or 0)
+    return ErrorCategory.CONNECTIVITY if category.is_permanent and may_recover else category
 
 
 def _unexpected(error: Exception, where: str) -> str:

@@ -46,11 +46,13 @@ class SpokenWord:
         text: the word as it stands in the text, with the tags and symbols beside it.
         word: None for a text that is no word.
         position_s: where in the turn's audio such a text is.
+        turn_text: the turn's text, of which it is a part.
     """
 
     text: str
     word: TurnWord | None = None
     position_s: float = 0.0
+    turn_text: str = ""
 
     @property
     def reported(self) -> str:
@@ -59,8 +61,8 @@ class SpokenWord:
 
     @property
     def sent(self) -> str:
-        """The text that its server context has got."""
-        return self.text if self.word is None else self.word.record.text
+        """The text that its server context has got, or all of them."""
+        return self.turn_text if self.word is None else self.word.record.text
 
     @property
     def is_whole(self) -> bool:
@@ -130,7 +132,10 @@ class PipecatTurn(Turn):
             self._committed_chars, self._has_noise = word.char_end, False
         if self.record is None:
             untimed, position_s = self._untimed, self.samples / SAMPLE_RATE_HZ
-            commits += [SpokenWord(text, position_s=position_s) for text in _pieces(untimed)]
+            commits += [
+                SpokenWord(text, position_s=position_s, turn_text=self.text)
+                for text in _pieces(untimed)
+            ]
             self._committed_chars += len(untimed)
         return commits
 
