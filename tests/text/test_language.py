@@ -151,8 +151,8 @@ def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> No
         ("OK.", " Je vous rappelle demain matin.", "fr"),
         ("Bonjour, comment allez-vous ?", " That is French, and it means hello.", "fr"),
         ("Guten Tag.", "", "de"),
-        ("Café Roma is open until 9.", "", "en"),
-        ("Deja vu!", "", "en"),
+        ("Guten Morgen!", "", "de"),
+        ("Buenas tardes.", "", "es"),
     ],
 )
 def test_a_doubtful_first_segment_is_in_the_language_of_what_follows(

@@ -58,10 +58,12 @@ class Choice(Generic[_SettingsT]):
     """Settings that a user has chosen, for all replies that begin until the next change.
 
     Attributes:
+        number: how many choices came before it.
         is_refused: whether a server has refused them.
     """
 
     settings: _SettingsT
+    number: int = 0
     is_refused: bool = False
 
 
@@ -79,11 +81,12 @@ class Choices(Generic[_SettingsT]):
 
     def change(self, settings: _SettingsT) -> None:
         """Choose `settings`."""
-        self.current = Choice(settings)
+        self.current = Choice(settings, self.current.number + 1)
 
     def note_working(self, choice: Choice[_SettingsT]) -> None:
-        """A server speaks with `choice`."""
-        self._working = choice
+        """A server speaks with `choice`; an older one may still be heard beside a newer one."""
+        if choice.number > self._working.number:
+            self._working = choice
 
     def replace(self, choice: Choice[_SettingsT]) -> Choice[_SettingsT] | None:
         """What stays in place of a `choice` that a server refuses; None if there is no other."""
@@ -196,22 +199,23 @@ class Reply(ABC, Generic[_TurnT]):
 
     async def _step(self) -> None:
         """Open a context for text that none speaks, end the turn, or receive the next item."""
-        is_idle = self.turn.record is None and self._resume_in_s == 0.0
+        resume_in_s = _rounded(self._resume_at_s - time.monotonic())
+        is_idle = self.turn.record is None and resume_in_s == 0.0
         if is_idle and self.turn.rest.strip():
             self.open(await self._connect())
         elif is_idle and self.turn.state is TurnState.FINISHING:
             self.turn.state = TurnState.COMPLETE
             await self._end()
-        elif (item := await self._next()) is not None:
+        elif (item := await self._next(resume_in_s)) is not None:
             await self._receive(item)
 
-    async def _next(self) -> Item | None:
-        """The next item of the inbox; None when it is time to resume.
+    async def _next(self, resume_in_s: float) -> Item | None:
+        """The next item of the inbox; None when it is time to resume, if that is not now.
 
         Raises:
             SilentServerError: the server is silent for too long.
         """
-        wait_s = self._patience_s() if self.turn.record else self._resume_in_s or None
+        wait_s = self._patience_s() if self.turn.record else resume_in_s or None
         try:
             async with asyncio.timeout(wait_s):
                 return await self._inbox.get()
@@ -232,10 +236,6 @@ class Reply(ABC, Generic[_TurnT]):
     @property
     def _is_unanswered(self) -> bool:
         return self.turn.record is not None and self.turn.socket.received_at < self._opened_at_s
-
-    @property
-    def _resume_in_s(self) -> float:
-        return _rounded(self._resume_at_s - time.monotonic())
 
     def _give_up_on_silence(self) -> SilentServerError:
         """Return the error of a silent server; a connection may be lost without a sign."""

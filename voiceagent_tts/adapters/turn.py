@@ -25,7 +25,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
@@ -304,7 +304,7 @@ class Turn:
         Raises:
             VoiceAgentError: the server accepts no context now, or an option is wrong.
         """
-        record = socket.open(self.next_server_context_id(), inbox, **self.options)
+        record = self._open_unused(socket, inbox)
         self.socket = socket
         self.start_context(record)
         self._answered_at_s = now_s
@@ -384,6 +384,18 @@ class Turn:
         return now_s - self._answered_at_s if self.is_owed_audio else None
 
     # One server context.
+
+    def _open_unused(self, socket: ClientSocket, inbox: Inbox) -> ContextRecord:
+        """Open a context under a name that the socket has not had: a turn before may have had it.
+
+        A host speaks a late piece of text in a turn of the same name.
+        """
+        while True:
+            try:
+                return socket.open(self.next_server_context_id(), inbox, **self.options)
+            except InvalidRequestError as error:
+                if error.code is not ErrorCode.CONTEXT_EXISTS:
+                    raise
 
     def start_context(self, record: ContextRecord) -> None:
         """The server context of `record` speaks the rest from now on."""

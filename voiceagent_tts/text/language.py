@@ -64,8 +64,9 @@ LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
 """py3langid's model of these languages, made by `scripts/latin-languages`."""
 _DEFAULT = "en"
 
-_LIKELY = 0.6  # probability from which a language is used instead of the one before, or of English
-_CERTAIN = 0.9  # probability from which a first segment decides without the text that follows it
+_LIKELY = 0.5  # probability from which the first detected language is used instead of English
+_CERTAIN = 0.6  # probability from which the language may change within a context
+_ALONE = 0.9  # probability from which a first segment decides without the text that follows it
 
 _CANTONESE = frozenset("嘅咗喺佢哋冇嚟啲嗰嘢噉畀攞諗瞓攰")
 """Characters of words that Cantonese has and written Chinese has not."""
@@ -190,9 +191,11 @@ def _same_or(previous: str | None, code: str) -> str:
 
 def _latin_language(text: str, previous: str | None, rest: str) -> str:
     code, probability = _likeliest(text)
-    if previous is None and rest and probability < _CERTAIN:
+    if previous is None and rest and probability < _ALONE:
         code, probability = _likeliest(text + rest)
-    return _same_or(previous, code) if probability >= _LIKELY else previous or _DEFAULT
+    if probability < (_LIKELY if previous is None else _CERTAIN):
+        return previous or _DEFAULT
+    return _same_or(previous, code)
 
 
 def _likeliest(text: str) -> tuple[str, float]:

@@ -37,7 +37,8 @@ from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.adapters.pipecat.output import Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.speaking import PipecatReply
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
+from voiceagent_tts.adapters.turn import TurnWord
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.protocol.messages import DoneMessage
@@ -417,6 +418,24 @@ def test_an_unexpected_error_costs_one_turn_at_most(
     assert outcome.errors[0].endswith(f"unexpected RuntimeError in {where}")
     assert outcome.messages[-1] == "d e f"
     assert "no answer from the server" in outcome.errors[-1]
+
+
+def test_a_turn_ends_even_if_its_failure_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends it cannot add its words either; that is told once, and the next reply is heard."""
+    commit = PipecatTurn.commit
+
+    def fail_at_first(turn: PipecatTurn, words: list[TurnWord]) -> list[SpokenWord]:
+        if turn.text.startswith("a"):
+            raise RuntimeError("what is spoken")
+        return commit(turn, words)
+
+    monkeypatch.setattr(PipecatTurn, "commit", fail_at_first)
+    acts = (0.0, pushing(reply("a b c"))), (3.0, reply("d e f")), (3.0, [])
+    outcome = history(WHOLE, *acts)
+    assert [each.partition("unexpected ")[2] for each in outcome.errors] == [
+        "RuntimeError in a turn"
+    ]
+    assert outcome.messages[-1] == "d e f"
 
 
 # Another service takes over.

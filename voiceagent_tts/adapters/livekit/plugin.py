@@ -330,17 +330,21 @@ class TTS(tts.TTS[Literal["words"]]):
     def report_refusal(self, error: APIError) -> None:
         """Report that a server refuses what `update_options` has chosen; what was before stays."""
         _log.warning("the options before stay: %s", error)
-        self.emit(
+        self._emit_safely(
             "error",
             tts.TTSError(timestamp=time.time(), label=self._label, error=error, recoverable=True),
         )
 
     def emit_words(self, context_id: str, words: list[WordTimestamp]) -> None:
-        """Emit the event `words`; a handler that fails ends no reply."""
+        """Emit the event `words`."""
+        self._emit_safely("words", context_id, words)
+
+    def _emit_safely(self, event: Literal["words", "error"], *arguments: object) -> None:
+        """Emit an event; a handler that fails ends no reply."""
         try:
-            self.emit("words", context_id, words)
+            self.emit(event, *arguments)
         except TypeError:  # LiveKit logs the others
-            _log.exception("failed to emit event words")
+            _log.exception("failed to emit event %s", event)
 
     async def _warm(self) -> None:
         # LiveKit loads its hyphenator with the first word, which would stop that reply for 0.6 s.

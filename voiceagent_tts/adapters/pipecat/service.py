@@ -326,8 +326,9 @@ class VoiceAgentTTSService(TurnTTSService):
             reply = self._replies.get(context_id) or self._add_reply(context_id)
             if reply.turn.state is not TurnState.FAILED:
                 await self._append_text(reply, text)
-        if self._text_context_id is None:
-            # A whole text: Pipecat leaves its audio context open, which would hold back all others.
+        if self._text_context_id != context_id:
+            # A whole text, or one whose reply goes on in another audio context: Pipecat leaves this
+            # one open, which would hold back all others.
             await self.flush_audio(context_id)
         yield None  # no frames here: audio is queued when it arrives
 

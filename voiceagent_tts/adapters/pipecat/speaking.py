@@ -103,6 +103,16 @@ class PipecatReply(Reply[PipecatTurn]):
         self.has_all_text = True
         self.send(Mark.END)
 
+    async def speak(self) -> None:
+        """Speak the turn; it ends for Pipecat whatever fails, and what follows it is heard."""
+        try:
+            await super().speak()
+        except Exception as error:
+            self.turn.state = TurnState.FAILED
+            sentence = _unexpected(error, "a turn")
+            await self._service.push_error(sentence, category=ErrorCategory.UNKNOWN)
+            await self._close()
+
     def stop(self) -> None:
         """Cancel the server context at once, and play nothing more."""
         self.turn.abandon_context()
