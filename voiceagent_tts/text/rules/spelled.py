@@ -22,10 +22,10 @@ _PHONE = (
     r"|\(\d{2,5}\)[ -]?\d{2,8}(?:[ .-]\d{2,4}){0,3}"
     r"|(?:\d-)?\d{3}([-.])\d{3}\1\d{4}|\d{3} \d{3} \d{4}|\d{3}-\d{4}(?<!00)"
     rf"|0\d{{1,4}}[ /-]\d{{3,}}(?:[ -]?\d{{2,}})*|0\d(?:[ .]\d\d){{4}}"
-    r"|\d{4}(?: \d{4}){3}|(?=(?:-?\d){9})\d+(?:-\d+){2,}+(?! ?=)|\d{3}-\d\d-\d{4}"
+    r"|\d{4}(?: \d{4}){3}|(?=(?:-?\d){9})(?=[\d-]*\d{3})\d+(?:-\d+){2,}+(?! ?=)|\d{3}-\d\d-\d{4}"
     rf"|[A-Z]{{2}}\d\d(?: ?(?=[A-Z]*\d)[\dA-Z]{{4}}){{2,7}}(?: ?\d{{1,3}})?){END}"
 )
-"""Numbers that are spelled: telephones, cards, accounts."""
+"""Numbers that are spelled: telephones, cards, accounts; not a countdown such as "5-4-3-2-1"."""
 _CODE = r"\d{3,}(?:-\d+)*(?: \d{3}(?!\d))*"
 """Pattern of what may be a code."""
 
