@@ -89,6 +89,13 @@ SPOKEN = [
     ("**File** > **Save As** > `PDF`", "File, Save As, PDF"),
     ("设置 > 隐私", "设置，隐私"),
     ("if revenue > costs, a > B, 5 > 3", "if revenue > costs, a > B, 5 > 3"),
+    ("Profit is good if Revenue > Costs.", "Profit is good if Revenue > Costs."),
+    ("We have Revenue > Costs in May.", "We have Revenue > Costs in May."),
+    ("Run Alpha > Beta Two > Gamma now", "Run Alpha, Beta Two, Gamma now"),
+    ("Click Apps > Chrome, Settings > Privacy", "Click Apps, Chrome, Settings, Privacy"),
+    ("Unter System > Anzeige", "Unter System, Anzeige"),
+    ("Allez dans Sons > Alertes", "Allez dans Sons, Alertes"),
+    ("Go to the Apple menu > About", "Go to the Apple menu, About"),
     # A dot that begins a word joins it to no other.
     ("Java ✅ .NET\n.env .5", "Java .NET, .env .5"),
     ("Hi 😊. One 😊 .", "Hi. One."),
