@@ -3,9 +3,9 @@
 A text is cleaned word by word, each with the unspoken characters before it, because a text that is
 still being written is cleaned in the same way: what is spoken does not depend on how the text was
 divided. HTML entities are first replaced by the characters that they name. A word is complete when
-the next one begins; the first of a line also has its bullet or heading mark, and a link or tag is
-not divided. The rules are in `text/cleaning_rules.py`. Engines read numbers and abbreviations
-themselves, or are given words by `text/normalizer.py`.
+the next one begins; the first of a line also has its bullet or heading mark, and a link, a tag or
+a path through menus is not divided. The rules are in `text/cleaning_rules.py`. Engines read numbers
+and abbreviations themselves, or are given words by `text/normalizer.py`.
 """
 
 import re

@@ -80,14 +80,14 @@ _WIDE = "ぁ-ヿ一-鿿가-힣"
 _NAME = r"[*`_\"“'‘(\[]*[A-ZÀ-ÖØ-ÞЁА-Я][^\s.,;:!?>]*(?: [^\s.,;:!?>]+){0,2}"
 _PATH_SIGN = rf"(?<=[^\W\d_]{{2}}|\S[*`_\"”'’\])]) > (?=[\"“'‘(\[]?[A-ZÀ-ÖØ-ÞЁА-Я{_WIDE}])"
 """What may stand between the names of menus: "Settings > Privacy", and not "a > b"."""
-_SURE_PATH_SIGN = rf"{_PATH_SIGN}(?:(?<=[*`_\"”'’\])] > )|(?=[{_WIDE}]|{_NAME} > ))"
+_SURE_PATH_SIGN = rf"{_PATH_SIGN}(?:(?<=[*`_\"”\]] > )|(?=[{_WIDE}]|{_NAME} > ))"
 """Such a sign between marked names, or before another one."""
 _TO_MENUS = (
-    r"(?:go(?:ing)? to|navigate to|open|click(?: on)?|tap|select|choose|press|see|under|in|via"
+    r"(?:go(?:ing)? to|navigate to|open|click(?: on)?|tap|select|choose|press|under|in|via"
     r"|unter|öffne\w*|klick\w*(?: Sie)?(?: auf)?|wähl\w*|tipp\w*(?: Sie)?(?: auf)?|über|auf"
     r"|dans|sous|ouvr\w+|cliqu\w+ sur|sélectionn\w+|en|abr\w+|toca|seleccion\w+|apri\w*|tocca|sotto"
     r"|em|toque|clique|selecion\w+|onder|kies|откр\w+|выбер\w+|нажм\w+|в)"
-    r"(?: Sie)?(?: (?:the|your|die|das|der|den|les?|la|el|los|las|il|os?|as?|de|het))?"
+    r"(?: Sie)?(?: (?:the|your|die|das|der|den|les?|la|el|los|las|il|de|het))?"
 )
 _MENUS = (
     "Settings|Preferences|Options|Menu|File|Edit|View|Tools|Home|Einstellungen|Datei|Bearbeiten"
