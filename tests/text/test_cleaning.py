@@ -89,6 +89,13 @@ SPOKEN = [
     ("**File** > **Save As** > `PDF`", "File, Save As, PDF"),
     ("设置 > 隐私", "设置，隐私"),
     ("if revenue > costs, a > B, 5 > 3", "if revenue > costs, a > B, 5 > 3"),
+    ("Profit is good if Revenue > Costs.", "Profit is good if Revenue > Costs."),
+    ("We see Revenue (net) > Costs in May.", "We see Revenue (net) > Costs in May."),
+    ("Run Alpha > Beta Two > Gamma now", "Run Alpha, Beta Two, Gamma now"),
+    ("Click Apps > Chrome, Settings > Privacy", "Click Apps, Chrome, Settings, Privacy"),
+    ("Unter System > Anzeige", "Unter System, Anzeige"),
+    ("Allez dans Sons > Alertes", "Allez dans Sons, Alertes"),
+    ("Go to the Apple menu > About", "Go to the Apple menu, About"),
     # A dot that begins a word joins it to no other.
     ("Java ✅ .NET\n.env .5", "Java .NET, .env .5"),
     ("Hi 😊. One 😊 .", "Hi. One."),
@@ -198,6 +205,12 @@ def test_a_text_without_letters_and_digits_is_not_spoken(text: str) -> None:
 
 @settings(deadline=None)
 @given((agent_text() | any_text()).flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
+@example(
+    (
+        "Run Alpha > Beta Two > Gamma, Revenue > Costs.",
+        [*"Run Alpha > Beta Two > Gamma, Revenue > Costs."],
+    )
+)
 def test_a_text_may_come_in_any_parts(case: tuple[str, list[str]]) -> None:
     """What is spoken, and where it is from, does not depend on how the text was divided."""
     text, deltas = case
@@ -226,7 +239,8 @@ def test_nothing_unspeakable_is_spoken(text: str) -> None:
     "unit",
     ["*", "[", "(", "<", "`", "_", "#", "|", "~", "\\", " ", "\n", "=", ">"]
     + ["[a](", "![", "](", "<a ", "<!--", '[a](b "', "- ", "|-", "[^", "1*", "_a", "[a]["]
-    + ["a\u0301", "\n ", "```\n", "[a](a(b)", "<br ", "https://", "😊", "|:-", "a_", "a_b@"],
+    + ["a\u0301", "\n ", "```\n", "[a](a(b)", "<br ", "https://", "😊", "|:-", "a_", "a_b@"]
+    + ["Aa > "],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """Eight times as many unbalanced markers take about eight times as long."""

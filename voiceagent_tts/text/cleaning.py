@@ -3,9 +3,9 @@
 A text is cleaned word by word, each with the unspoken characters before it, because a text that is
 still being written is cleaned in the same way: what is spoken does not depend on how the text was
 divided. HTML entities are first replaced by the characters that they name. A word is complete when
-the next one begins; the first of a line also has its bullet or heading mark, and a link or tag is
-not divided. The rules are in `text/cleaning_rules.py`. Engines read numbers and abbreviations
-themselves, or are given words by `text/normalizer.py`.
+the next one begins; the first of a line also has its bullet or heading mark, and a link, a tag or
+a path through menus is not divided. The rules are in `text/cleaning_rules.py`. Engines read numbers
+and abbreviations themselves, or are given words by `text/normalizer.py`.
 """
 
 import re
@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from voiceagent_tts.text.cleaning_rules import (
+    BEGUN_PATH,
     COMMA,
     GAP,
     NOTHING,
@@ -39,8 +40,8 @@ _MAX_WORD_CHARS = 1_000
 before the word is not counted."""
 _WRAPPED_CHARS = 40
 """Minimum length of a wrapped line: a break after it is no pause before a lower-case letter."""
-_RULES_LOOK_BACK = 2
-"""Characters before a word that a rule may match."""
+_RULES_LOOK_BACK = 60
+"""Characters before a word that a rule may match, such as the name of a menu and what opens it."""
 
 _CLEAN = re.compile(
     r"(?:[A-Za-z0-9À-ÿΆΈ-ΊΌΎ-ΡΣ-ώЀ-ҁҊ-ӿ々〇ぁ-んァ-ヺー一-鿿가-힣.,;!?'\"()%$€£°’‘“”«»…、。，！？；：「」『』·・]"
@@ -158,6 +159,9 @@ class Cleaner:
         """
         text, at = self._text, self._at
         if _OPENING.search(text, at, index) and _is_open(text, at, index):
+            return index + 1
+        sign = text.rfind(" > ", at, index)
+        if sign >= 0 and BEGUN_PATH.fullmatch(text, sign, index):
             return index + 1
         line_start = text.rfind("\n", at, index) + 1 or at
         if line_start > at or not self._before:

@@ -50,11 +50,13 @@ NOTHING = Speakable("", ())
 class _Rule:
     """Replaces every match by `before` and the match's group `kept`, if it has one.
 
-    A match that ends with the group `address` stays as it is.
+    A match that ends with the group `address` stays as it is, and so does one that does not follow
+    `after`, which matches the end of a text.
     """
 
     pattern: re.Pattern[str]
     before: str = ""
+    after: re.Pattern[str] | None = None
 
 
 def _rule(pattern: str, before: str = "") -> _Rule:
@@ -74,8 +76,28 @@ _ADDRESS = (
     r"(?<![^\W_])(?<![.+-])(?P<address>(?:https?://\S*|[^\W_][\w.+-]{0,63}+@[\w.-]*"
     r"|[^\W_][\w-]{0,63}+(?:\.[\w-]{1,63}+){1,8}+/\S*)[^\W_])"
 )
-_PATH_SIGN = r"(?<=[^\W\d_]{2}|\S[*`_\"”'’\])]) > (?=[\"“'‘(\[]?[A-ZÀ-ÖØ-ÞЁА-Яぁ-ヿ一-鿿가-힣])"
-"""What stands between the names of menus: "Settings > Privacy", and not "a > b"."""
+_WIDE = "ぁ-ヿ一-鿿가-힣"
+_NAME = r"[*`_\"“'‘(\[]*[A-ZÀ-ÖØ-ÞЁА-Я][^\s.,;:!?>]*(?: [^\s.,;:!?>]+){0,2}"
+_PATH_SIGN = rf"(?<=[^\W\d_]{{2}}|\S[*`_\"”'’\])]) > (?=[\"“'‘(\[]?[A-ZÀ-ÖØ-ÞЁА-Я{_WIDE}])"
+"""What may stand between the names of menus: "Settings > Privacy", and not "a > b"."""
+_SURE_PATH_SIGN = rf"{_PATH_SIGN}(?:(?<=[*`_\"”\]] > )|(?=[{_WIDE}]|{_NAME} > ))"
+"""Such a sign between marked names, or before another one."""
+_TO_MENUS = (
+    r"(?:go(?:ing)? to|navigate to|open|click(?: on)?|tap|select|choose|press|under|in|via"
+    r"|unter|öffne\w*|klick\w*(?: Sie)?(?: auf)?|wähl\w*|tipp\w*(?: Sie)?(?: auf)?|über|auf"
+    r"|dans|sous|ouvr\w+|cliqu\w+ sur|sélectionn\w+|en|abr\w+|toca|seleccion\w+|apri\w*|tocca|sotto"
+    r"|em|toque|clique|selecion\w+|onder|kies|откр\w+|выбер\w+|нажм\w+|в)"
+    r"(?: Sie)?(?: (?:the|your|die|das|der|den|les?|la|el|los|las|il|de|het))?"
+)
+_MENUS = (
+    "Settings|Preferences|Options|Menu|File|Edit|View|Tools|Home|Einstellungen|Datei|Bearbeiten"
+    "|Paramètres|Réglages|Fichier|Ajustes|Configuración|Archivo|Impostazioni|Configurações"
+    "|Instellingen|Настройки|Файл"
+)
+_IN_MENUS = re.compile(rf"(?:\b(?i:{_TO_MENUS}) {_NAME}|(?:> |{COMMA}){_NAME}|\b(?:{_MENUS}))\Z")
+"""The end of a text after which a sign is one between menus: a cue and a name, or a usual menu."""
+BEGUN_PATH = re.compile(rf" > {_NAME}(?: >)?")
+"""A name after such a sign, which another sign may follow."""
 _BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
 
 # No pattern backtracks over the same characters from many starts: a run is matched whole
@@ -106,7 +128,8 @@ _RULES = (
     _rule(rf"{_ADDRESS}|(?<=[^\W_])_++(?=[^\W_])", GAP),
     _rule(rf"{_ADDRESS}|_++"),
     _rule(r"(?<![-=])<?(?:-++|=++)>", COMMA),
-    _rule(_PATH_SIGN, COMMA),
+    _rule(_SURE_PATH_SIGN, COMMA),
+    _Rule(re.compile(_PATH_SIGN), COMMA, _IN_MENUS),
     _rule(r"-{2,}+|[|•‣◦]", COMMA),
     _rule(r"={2,}+|[\[\]{}\\]", GAP),
     _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
@@ -135,6 +158,8 @@ def _apply(rule: _Rule, draft: Speakable, start: int) -> Speakable:
     keeps = "kept" in rule.pattern.groupindex
     for match in rule.pattern.finditer(draft.spoken, start):
         if match.lastgroup == "address":
+            continue
+        if rule.after and not rule.after.search(draft.spoken, 0, match.start()):
             continue
         kept = match.span("kept") if keeps else (match.end(), match.end())
         parts += (draft.spoken[position : match.start()], rule.before, draft.spoken[slice(*kept)])

@@ -17,6 +17,7 @@ from voiceagent_tts.text.rules.rule import (
     last_dot,
     number_pattern,
     say_nothing,
+    text_after,
     text_before,
     units_pattern,
     value_of,
@@ -38,7 +39,11 @@ _NOUN = re.compile(
 )
 """Nouns that an amount may describe."""
 _LAKHS = re.compile(r"(?<![\w.,])\d{1,2}(?:,\d\d)+,\d{3}(?!\d|,\d)")
-"""A number with the groups of India, as in "1,50,000"."""
+"""A number with the groups of India, as in "1,50,000", or numbers in a list: "22,80,443"."""
+_BEFORE_LAKHS = re.compile(r"(?:₹|\b(?:Rs\.?|INR|रु\.?)) ?$")
+_AFTER_LAKHS = re.compile(r" ?(?:₹|(?:Rs|INR|[Rr]upees?|[Ll]akhs?|[Cc]rores?)\b|रु)")
+_MOST_SPOONS = 20
+"""More "TL" are Turkish liras and no German teaspoons."""
 _PER = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
 """The unit of a price, as in "$5/user/month"."""
 _AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
@@ -53,7 +58,7 @@ _KOREAN = {str(number): _TENS[number // 10] + _ONES[number % 10] for number in r
 def prices(locale: Locale) -> Iterator[Rule]:
     """Rules for money, and for large numbers that are written short: "$5M", "5 Mio. €"."""
     if locale.group == ",":
-        yield Rule(_LAKHS, lambda match, _: [(match[0].replace(",", ""), 0)])
+        yield Rule(_LAKHS, _say_lakhs)
     number, sign = number_pattern(locale), f"(?P<sign>{MONEY})"
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
     if locale.decimal == ",":
@@ -66,6 +71,17 @@ def prices(locale: Locale) -> Iterator[Rule]:
         r"[€£¥]|(?<![^\s(])\$(?![^\s).,;:!?])",
         lambda match, locale: [(apart(locale.currency(match[0], 5), match), 0)],
     )
+
+
+def _say_lakhs(match: re.Match[str], locale: Locale) -> list[Part]:
+    """A number of India where something tells it from a list, whose numbers are said apart."""
+    is_indian = (
+        locale.language == "hi"
+        or match[0].endswith(",000")
+        or _BEFORE_LAKHS.search(text_before(match, 5))
+        or _AFTER_LAKHS.match(text_after(match, 9))
+    )
+    return [(match[0].replace(",", "" if is_indian else ", "), 0)]
 
 
 def _large_numbers(locale: Locale) -> Iterator[Rule]:
@@ -258,6 +274,8 @@ def _say_single_fraction(match: re.Match[str], locale: Locale) -> list[Part]:
 def _say_unit(match: re.Match[str], locale: Locale) -> list[Part] | None:
     number, symbol = match[1], match[2]
     if symbol == "s" and " " not in match[0]:  # a plural, as in "737s"
+        return None
+    if symbol == "TL" and value_of(number, locale) > _MOST_SPOONS:
         return None
     value = 1 if _is_before_noun(match, locale) else value_of(number, locale)
     said = locale.unit(symbol, value)

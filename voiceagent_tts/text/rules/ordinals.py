@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import START, Part, Rule, last_dot, text_before
+from voiceagent_tts.text.rules.rule import START, Part, Rule, last_dot, text_after, text_before
 
 _DEGREE_ORDINAL = (
     r"(?<![\w.,])(?:(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
@@ -13,6 +13,12 @@ _DEGREE_ORDINAL = (
 )
 """The degree sign for the mark of an ordinal in Italian, Spanish and Portuguese."""
 _ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX]))"
+_RULER = re.compile(
+    r"\b(?:Kaisers?|Königs?|Königin|Papst(?:es)?|Herzogs?|Zar|rey|reina|emperador|papa|rei|rainha"
+    r"|imperador|dom|don) $",
+    re.IGNORECASE,
+)
+"""The title of a ruler before a name."""
 _GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
 _GERMAN_CUE = re.compile(
     r"(?:^|\W)(?:(?P<weak>der|die|das|eine)|(?P<strong>ein)|d(?:em|en|es)|im|am|zum|zur|vom|beim|ins"
@@ -64,8 +70,12 @@ def _say_numeral(match: re.Match[str], locale: Locale) -> list[Part] | None:
     return [(match[0][:at], 0), (said, at)]
 
 
-def _say_ruler(match: re.Match[str], locale: Locale) -> list[Part]:
-    """The place of a ruler in German, Spanish and Portuguese."""
+def _say_ruler(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    """The place of a ruler in German, Spanish and Portuguese; "V" and "X" may be initials."""
+    is_initial = match[2] in ("V", "X") and not _RULER.search(text_before(match, 20))
+    has_mark = match[0].endswith(".") and re.match(r",| [a-zäöü]", text_after(match, 2))
+    if is_initial and not has_mark:
+        return None
     number, name = abbreviations.roman(match[2]), match[1].rstrip()
     said = locale.ordinal(number)
     if locale.language == "de":
@@ -78,9 +88,15 @@ def _say_ruler(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_roman(match: re.Match[str], locale: Locale) -> list[Part]:
-    """A Roman numeral in digits, which later rules and voices read as an ordinal."""
+    """A Roman numeral in digits, which later rules and voices read as an ordinal.
+
+    In words at the end of a German sentence, whose dot is no mark of an ordinal.
+    """
     number, at = abbreviations.roman(match[2]), match.start(2) - match.start()
-    return [(match[1] or "", 0), (f"{number}{locale.words.numeral_mark}", at)]
+    said = f"{number}{locale.words.numeral_mark}"
+    if locale.language == "de" and match[1] and re.match(r"\. [A-ZÄÖÜ]", text_after(match, 3)):
+        said = locale.cardinal(number)
+    return [(match[1] or "", 0), (said, at)]
 
 
 def _say_ordinal(match: re.Match[str], locale: Locale) -> list[Part]:

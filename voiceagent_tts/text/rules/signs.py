@@ -20,9 +20,13 @@ _RATIO = re.compile(rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
 _POWER = r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))(?:⁻?[²³¹⁰⁴-⁹]+|\^((?:{minus} )?\d{{1,4}})(?!\w|\.\d))"
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
-    r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
-    r"|fr|es|it|pt|br|nl|ru|at|ch|be|ca|us|au|mx|jp|kr|cn|co|tv|xyz|info|me|biz|shop|store|online)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
+    r"(?<![\w@.-])(?P<www>www\.)?[\w-]+(?:\.[\w-]+)*\.(?:(?:com|org|net|io|ai|dev|app|gov|edu|eu"
+    r"|co\.uk|uk|de|fr|es|it|pt|br|nl|ru|ch|ca|au|mx|jp|kr|cn|co|tv|xyz|info|me|biz)"
+    r"|(?:at|be|us|shop|store|online)(?(www)|(?=/|[.!?]*(?:\s*\Z|(?<=[.!?])\s))))"
+    r"(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
+"""An address without "http". A domain that is a common word may begin a sentence whose space is
+missing, as in "the end.be careful": it needs "www.", a path or the end of the sentence."""
 
 
 def negative(locale: Locale) -> Iterator[Rule]:

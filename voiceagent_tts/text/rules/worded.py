@@ -46,8 +46,9 @@ def for_other_voices(locale: Locale) -> Iterator[Rule]:
 
 
 def _say_greek(match: re.Match[str], locale: Locale) -> list[Part]:
-    """The name of a Greek letter."""
-    return [(apart(unicodedata.name(match[0]).split()[-1].lower(), match), 0)]
+    """The name of a Greek letter; Unicode writes one of them without its "b"."""
+    name = unicodedata.name(match[0]).split()[-1].lower().replace("lamda", "lambda")
+    return [(apart(name, match), 0)]
 
 
 def _say_regional(match: re.Match[str], locale: Locale) -> list[Part]:
