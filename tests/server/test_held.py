@@ -134,37 +134,39 @@ def test_a_session_that_ends_searches_no_texts_of_others(monkeypatch: pytest.Mon
     assert texts.find("key", "busy", "499") is not None
 
 
-async def test_the_texts_of_a_session_that_ends_are_dropped_in_several_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A socket that had said 27,000 of them took 30 ms of the event loop when it closed."""
+@pytest.fixture
+def counted_texts(monkeypatch: pytest.MonkeyPatch) -> RecentTexts:
+    """500 texts of one session; what is done with them is counted from now on."""
     monkeypatch.setattr(held, "OrderedDict", CountingTexts)
     texts = RecentTexts()
     for number in range(500):
         texts.keep("key", "session", str(number), TimedText(""))
     CountingTexts.steps = 0
-    texts.forget("key", "session")
+    return texts
+
+
+async def test_the_texts_of_a_session_that_ends_are_dropped_in_several_turns(
+    counted_texts: RecentTexts,
+) -> None:
+    """A socket that had said 27,000 of them took 30 ms of the event loop when it closed."""
+    counted_texts.forget("key", "session")
     assert 0 < CountingTexts.steps < 100
-    await until(lambda: not texts._of_callers, "all of them are dropped")
-    assert not texts._of_sessions and not texts._bytes
+    await until(lambda: not counted_texts._of_callers, "all of them are dropped")
+    assert not counted_texts._of_sessions and not counted_texts._bytes
 
 
 def test_texts_that_are_too_old_are_dropped_a_few_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
+    counted_texts: RecentTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a pause, one end of a context dropped 27,000 of them."""
-    monkeypatch.setattr(held, "OrderedDict", CountingTexts)
-    texts = RecentTexts()
-    for number in range(500):
-        texts.keep("key", "session", str(number), TimedText(""))
     monkeypatch.setattr(held, "MEMORY_S", -1.0)
     steps: list[int] = []
     for number in range(500, 510):
         CountingTexts.steps = 0
-        texts.keep("key", "session", str(number), TimedText(""))
+        counted_texts.keep("key", "session", str(number), TimedText(""))
         steps.append(CountingTexts.steps)
     assert max(steps) < 200
-    assert len(texts._of_callers.get("key", ())) <= 1
+    assert len(counted_texts._of_callers.get("key", ())) <= 1
 
 
 def test_a_request_that_is_over_holds_nothing() -> None:
