@@ -27,6 +27,7 @@ from testbed.command_line import (
 )
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, worker_of
+from voiceagent_tts.cli import say
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words
 
@@ -269,6 +270,18 @@ def test_nothing_to_speak_is_said_and_no_mistake(
     assert (outcome.status, outcome.output) == (0, "")
     assert outcome.errors == "nothing in the text is said; not written: - and a.json\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("silence", [" ", "-", "😀", ". "])
+def test_text_without_words_keeps_no_text_waiting(
+    silence: str, served: ServerProcess, command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of it than may wait at the server was sent piece by piece, each after five seconds."""
+    monkeypatch.setattr(say, "_ROOM_WAIT_S", 3600.0)
+    text = f"Hello. {silence * 12_000} Bye. And more."
+    outcome = command_here("say", text, "-o", "a.wav", "--url", served.websocket_url)
+    assert outcome.status == 0
+    assert "a.wav: " in outcome.errors and " 4 words" in outcome.errors
 
 
 def test_letters_without_a_sound_are_a_mistake(

@@ -7,6 +7,7 @@ import asyncio
 import codecs
 import contextlib
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -34,7 +35,10 @@ from voiceagent_tts.protocol.messages import DoneMessage, ProvenanceFields, Warn
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
 _ROOM_WAIT_S = 5.0
-"""Seconds without a word after which more text is sent; punctuation alone yields no words."""
+"""Seconds without a word after which more text is sent: some letters yield no words."""
+_SILENCE_WAIT_S = 1.0
+"""Seconds after which the server has read text without letters and digits, of no words."""
+_LAST_SPOKEN = re.compile(r"[^\W_](?=[\W_]*\Z)")
 _EARLY_ENDS = {
     "limit": "the longest it speaks in one context; `voiceagent-tts batch` speaks longer texts",
     "idle": "because no more text arrived",
@@ -98,22 +102,33 @@ class _TextWindow:
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
-        self._sent = self._generated = 0
+        self._sent = self._said_end = self._generated = 0
         self._has_more = asyncio.Event()
 
     async def reserve(self, text: str) -> None:
         """Wait until `text` fits, and count it as sent."""
         with contextlib.suppress(TimeoutError):
             while self._sent - self._generated > self._chars:
-                self._has_more.clear()
-                # Python 3.11's `wait_for` may swallow a cancellation.
-                async with asyncio.timeout(_ROOM_WAIT_S):
-                    await self._has_more.wait()
+                await self._wait_for_words()
+        if (last := _LAST_SPOKEN.search(text)) is not None:
+            self._said_end = self._sent + last.end()
         self._sent += len(text)
+
+    async def _wait_for_words(self) -> None:
+        self._has_more.clear()
+        has_words = self._said_end > self._generated
+        try:
+            # Python 3.11's `wait_for` may swallow a cancellation.
+            async with asyncio.timeout(_ROOM_WAIT_S if has_words else _SILENCE_WAIT_S):
+                await self._has_more.wait()
+        except TimeoutError:
+            if has_words:
+                raise
+            self._generated = self._sent
 
     def mark_generated(self, char_end: int) -> None:
         """Record that all words up to `char_end` were received."""
-        self._generated = char_end
+        self._generated = max(self._generated, char_end)
         self._has_more.set()
 
 
